@@ -7,6 +7,7 @@ import {
   type Run,
   type RunNotice,
   type Runs,
+  type Sealer,
 } from '#core/runs/runs.ts';
 import { useRuns } from './support.ts';
 
@@ -214,7 +215,7 @@ describe('the expiry of a run', () => {
     await past(2 * hour);
     expect([await runs.destroyExpired(), await runs.notify(), raised.length]).toEqual([0, 0, 1]);
     await past(36 * hour);
-    expect([await runs.destroyExpired(), await runs.notify(), raised.length]).toEqual([0, 1, 2]);
+    expect([await runs.destroyExpired(), await runs.notify(), raised.length]).toEqual([0, 0, 2]);
     expect(await runs.changeExpiry({ runId: run.id, expiresAtMs: null, author })).toMatchObject({
       kind: 'changed',
       run: { expiresAtMs: null },
@@ -228,4 +229,73 @@ describe('the expiry of a run', () => {
     await idle.destroy(run.id, author);
     expect(await idle.changeExpiry({ runId: run.id, expiresAtMs: null, author })).toEqual({ kind: 'being_destroyed' });
   });
+});
+
+describe('runs that expire at the same time', () => {
+  const full = (clusterId: string) => bench.db.sql`
+    insert into runs (id, installation_id, cluster_id, organization_id, stack_version_id, operation, access, status,
+      inputs, created_at)
+    select gen_random_uuid(), (array_agg(id))[1], ${clusterId}, ${clusterId}, gen_random_uuid(), 'apply', 'public', 'PENDING', '', now()
+    from installations, generate_series(1, 10) group by generate_series`;
+
+  it('are destroyed although the destroy of one cannot be requested', async () => {
+    const runs = bench.gateway();
+    const [broken, run] = [await applied(runs, hour), await applied(runs, hour)];
+    await bench.db.sql`update runs set inputs = '\\x00' where id = ${broken.id}`;
+    await past(2 * hour);
+    expect(await runs.destroyExpired()).toBe(1);
+    expect(await statuses(runs, broken)).toEqual(['apply APPLIED api']);
+    const [destroy = run] = await all(runs, run);
+    expect(await bench.ended(runs, destroy)).toMatchObject({ status: 'DESTROYED', origin: 'expiry' });
+  });
+
+  it('are destroyed although more runs than one query reads wait for a full queue', async () => {
+    const runs = bench.gateway();
+    const [busy, run] = [await applied(runs, hour), await applied(runs, hour)];
+    await runs.loop.close();
+    const sealer: Sealer = {
+      mark: () => Promise.resolve(null),
+      seal: (bytes) => Promise.resolve(bytes),
+      open: (sealed) => Promise.resolve(sealed),
+    };
+    const idle = bench.gateway({ findRunner: nothing, sealer });
+    await full(busy.clusterId);
+    await bench.db.sql`
+      with made as (
+        insert into installations (id, cluster_id, stack_id, stack_name, node, created_at)
+        select gen_random_uuid(), ${busy.clusterId}, gen_random_uuid(), 'a-stack', '', now() from generate_series(1, 60) returning id)
+      insert into runs (id, installation_id, cluster_id, organization_id, stack_version_id, operation, access, status,
+        inputs, expires_after, created_at, ended_at)
+      select ('00000000-0000-7000-8000-' || substr(made.id::text, 25))::uuid, made.id, r.cluster_id, r.organization_id, r.stack_version_id, 'apply', 'public', 'APPLIED',
+        r.inputs, r.expires_after, r.created_at, r.ended_at from made, runs r where r.id = ${busy.id}`;
+    await past(2 * hour);
+    expect(await idle.destroyExpired()).toBe(1);
+    expect(await statuses(idle, run)).toEqual(['destroy PENDING expiry', 'apply APPLIED api']);
+  });
+});
+
+describe('what comes before the destroy of an expired run', () => {
+  it('is its notice, also after an outage over that time', async () => {
+    const { raised, gateway } = useNotices();
+    const runs = gateway();
+    await applied(runs, hour);
+    await past(2 * hour);
+    expect([await runs.destroyExpired(), raised.length]).toEqual([1, 1]);
+  });
+
+  it.each(['plan', 'confirm'] as const)(
+    'can still be a change of the expiry while a destroy with mode %s waits',
+    async (mode) => {
+      const runs = bench.gateway();
+      const run = await applied(runs, hour);
+      await runs.loop.close();
+      const idle = bench.gateway({ findRunner: nothing });
+      await idle.destroy(run.id, systemAuthor, 'api', mode);
+      const later = { runId: run.id, expiresAtMs: Date.now() + day * 1000, author: systemAuthor };
+      expect(await idle.changeExpiry(later)).toMatchObject({
+        kind: 'changed',
+        run: { expiresAtMs: later.expiresAtMs },
+      });
+    },
+  );
 });

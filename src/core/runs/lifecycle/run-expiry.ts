@@ -1,12 +1,13 @@
 import { sql } from 'drizzle-orm';
-import type { Transaction } from '#base/database/database.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
+import type { Log } from '#base/log.ts';
 import type { Author } from '#core/audit/audit.ts';
 import type { ChangesParts } from './run-changes.ts';
 import { noteRun } from './run-audit.ts';
 import { namedRun, noticedColumns, type NoticedRow, type NoticeParts } from './run-notices.ts';
 import type { ChangeResult, StartResult } from './run-requests.ts';
-import { expiresAt, lockRuns } from './run-rows.ts';
+import { expiresAt, isRemoving, lockRuns, queueMax } from './run-rows.ts';
 import { unfinishedStatuses } from './run-status.ts';
 
 /**
@@ -57,28 +58,55 @@ export async function notifyExpiring(parts: NoticeParts): Promise<number> {
   }
 }
 
+/** Ids are UUIDs: this is the least one. */
+const firstId = '00000000-0000-0000-0000-000000000000';
+
 /**
- * Requests a destroy for each expired run whose installation has no pending or active run.
+ * Requests a destroy for each expired run whose installation has no pending or active run. A run that fails here holds up
+ * no other, and is tried again by the next call.
  * @returns the number of requested runs
  */
 export async function destroyExpired(
-  { db }: Pick<NoticeParts, 'db'>,
+  { db, log }: Pick<NoticeParts, 'db'> & { readonly log: Log },
   destroy: (runId: string) => Promise<StartResult>,
 ): Promise<number> {
-  const rows = await db.orm.execute<{ id: string }>(sql`
-    select r.id from runs r where ${isDue} and not exists (
-      select from runs u where u.installation_id = r.installation_id and u.status in (${unfinished}))
-    order by r.id limit ${atOnce}`);
   let requested = 0;
-  for (const { id } of rows) {
-    const { kind } = await destroy(id);
-    if (kind === 'created') requested += 1;
-    // A full queue has room again soon. Anything else, such as an archived cluster, rarely changes within a day.
-    else if (kind !== 'queue_full' && kind !== 'wrong_status') {
-      await db.orm.execute(sql`update runs set expiry_tried_at = clock_timestamp() where id = ${id}`);
+  const failures: unknown[] = [];
+  for (let after = firstId; ;) {
+    const ids = await listDue(db, after);
+    for (const id of ids) {
+      try {
+        if (await destroyOne(db, id, destroy)) requested += 1;
+      } catch (error) {
+        failures.push(error);
+      }
     }
+    after = ids.at(-1) ?? after;
+    if (ids.length < atOnce) break;
+  }
+  if (failures.length > 0) {
+    log.warn({ err: failures[0], runs: failures.length }, 'expired runs could not be destroyed; they are tried again');
   }
   return requested;
+}
+
+async function listDue(db: Db, after: string): Promise<readonly string[]> {
+  const rows = await db.orm.execute<{ id: string }>(sql`
+    select r.id from runs r where ${isDue} and r.id > ${after}
+      and not exists (
+        select from runs u where u.installation_id = r.installation_id and u.status in (${unfinished}))
+      and (select count(*) from runs q where q.cluster_id = r.cluster_id and q.status = 'PENDING') < ${queueMax}
+    order by r.id limit ${atOnce}`);
+  return rows.map(({ id }) => id);
+}
+
+async function destroyOne(db: Db, id: string, destroy: (runId: string) => Promise<StartResult>): Promise<boolean> {
+  const { kind } = await destroy(id);
+  // A full queue has room again soon. Anything else, such as an archived cluster, rarely changes within a day.
+  if (kind !== 'created' && kind !== 'queue_full' && kind !== 'wrong_status') {
+    await db.orm.execute(sql`update runs set expiry_tried_at = clock_timestamp() where id = ${id}`);
+  }
+  return kind === 'created';
 }
 
 /**
@@ -131,7 +159,7 @@ export async function changeExpiry(
     const rows = await tx.execute(sql`
       update runs r set expires_after = null, expires_at = ${at}::timestamptz, expiry_notified = false, expiry_tried_at = null
       where r.id = ${runId} and r.status = 'APPLIED' and not exists (
-        select from runs d where d.installation_id = r.installation_id and d.operation = 'destroy'
+        select from runs d where d.installation_id = r.installation_id and ${sql.raw(isRemoving)}
           and d.status in (${unfinished}))
       returning r.id`);
     if (rows.length === 0) return false;

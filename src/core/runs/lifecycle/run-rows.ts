@@ -83,6 +83,9 @@ const ms = (column: string): string => `floor(extract(epoch from ${column}) * 10
 /** SQL expression: when the resources of run `r` are destroyed, if it is APPLIED; null: never. */
 export const expiresAt = `coalesce(r.expires_at, r.ended_at + make_interval(secs => r.expires_after))`;
 
+/** SQL condition: run `d` is a destroy that removes resources. An unconfirmed plan destroys nothing. */
+export const isRemoving = `(d.operation = 'destroy' and (d.mode = 'auto' or d.confirmed_at is not null))`;
+
 /** SQL condition: run `r` is overtaken. */
 export const isOvertaken = `(r.failure_code is not distinct from 'INTERRUPTED' and exists (
   select from stack_states s where s.installation_id = r.installation_id and s.run_id > r.id))`;
@@ -181,7 +184,7 @@ export interface DeclaredWebPort {
   readonly access: RunAccess;
 }
 
-/** Lists the web ports of runs that are APPLIED and that nobody has asked to destroy. An unconfirmed plan destroys nothing. */
+/** Lists the web ports of runs that are APPLIED and that nobody has asked to destroy. */
 export async function listWebPorts(db: Sql): Promise<readonly DeclaredWebPort[]> {
   const unfinished = ['PENDING', ...statusesBefore('DESTROYED')];
   return db<DeclaredWebPort[]>`
@@ -190,8 +193,7 @@ export async function listWebPorts(db: Sql): Promise<readonly DeclaredWebPort[]>
     from runs r join installations i on i.id = r.installation_id
     where r.status = 'APPLIED' and r.web is not null and not exists (
       select 1 from runs d
-      where d.installation_id = r.installation_id and d.operation = 'destroy' and d.status in ${db(unfinished)}
-        and (d.mode = 'auto' or d.confirmed_at is not null))
+      where d.installation_id = r.installation_id and ${db.unsafe(isRemoving)} and d.status in ${db(unfinished)})
     order by r.installation_id`;
 }
 
