@@ -94,6 +94,8 @@ describe('a run with expires_after', () => {
     const { id: userId, email } = await makePerson(bench.gateway, { role: 'member' }, mine.key);
     const visitor = await signInPerson(bench.gateway, email);
     const fields = { cluster_id: await cluster(), node: '', access: '', life: '3600' };
+    const refused = await visitor.post('/portal/stacks/expiring/apply', { ...fields, life: '5h' });
+    expect([refused.status, refused.text]).toEqual([400, expect.stringContaining('The life')]);
     const sent = await visitor.post('/portal/stacks/expiring/apply', fields);
     const id = /run_[0-9a-f]{32}/.exec(String(sent.headers.location))?.[0] ?? sent.text;
     expect(await ended(id)).toMatchObject({ expires_after: 3600, created_by: userId });
@@ -136,10 +138,19 @@ describe('the expiry of a run', () => {
     const told = await say(['runs', 'expiry', id, '--in', '3d'], server);
     expect(told.stdout).toContain(`expires at ${inSeconds(3 * 86_400).slice(0, 10)}`);
     expect(await say(['runs', 'expiry', id, '--in', '3d', '--never'], server)).toMatchObject({ code: 2 });
+    expect(await say(['runs', 'expiry', id, '--in', '999999999d'], server)).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('--in must be at most 3650d'),
+    });
     const { email } = await makePerson(bench.gateway, { role: 'member' }, mine.key);
     const visitor = await signInPerson(bench.gateway, email);
     await visitor.post(`/portal/runs/${id}/expiry`, { life: '3600' });
-    expect(Date.parse((await ask(`/v1/runs/${id}`)).expires_at)).toBeLessThan(Date.now() + 3_601_000);
+    const { expires_at: soon } = await ask(`/v1/runs/${id}`);
+    expect(Date.parse(soon)).toBeLessThan(Date.now() + 3_601_000);
+    for (const life of [{}, { life: '5' }, { life: 'soon' }]) {
+      expect([life, (await visitor.post(`/portal/runs/${id}/expiry`, life)).status]).toEqual([life, 400]);
+    }
+    expect((await ask(`/v1/runs/${id}`)).expires_at).toBe(soon);
     await say(['runs', 'expiry', id, '--never'], server);
     expect((await ask(`/v1/runs/${id}`)).expires_at).toBeNull();
     const { data } = await ask('/v1/audit?limit=100');

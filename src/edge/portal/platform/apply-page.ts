@@ -35,7 +35,7 @@ interface Wanted {
   readonly access: string;
   /** `confirm`, `plan`, or empty to apply at once. */
   readonly mode: string;
-  /** Seconds; empty for never. */
+  /** `never`, or seconds. */
   readonly life: string;
   readonly inputs: Typed;
 }
@@ -47,7 +47,7 @@ export async function applyPage(visit: Visit, name: string): Promise<Response> {
   return applyPageOf(
     visit,
     stack,
-    { version, cluster, node: '', access: '', mode: '', life: '', inputs: defaultTexts(stack.inputs) },
+    { version, cluster, node: '', access: '', mode: '', life: 'never', inputs: defaultTexts(stack.inputs) },
     null,
   );
 }
@@ -202,7 +202,7 @@ export async function applyStack(visit: Visit, name: string, typed: Form): Promi
   const version = typed.text('stack_version');
   const stack = await readStack(visit, name, version);
   const [cluster, node, access] = [typed.text('cluster_id'), typed.text('node'), typed.text('access')];
-  const [mode, life] = [typed.text('mode'), typed.text('life')];
+  const [mode, life] = [typed.text('mode'), typed.text('life') || 'never'];
   const asked = {
     cluster_id: cluster,
     node: node === '' ? null : node,
@@ -211,7 +211,8 @@ export async function applyStack(visit: Visit, name: string, typed: Form): Promi
     ...(version !== '' && { stack_version: stack.version.number }),
     ...(mode === 'plan' && { plan_only: true }),
     ...(mode === 'confirm' && { auto_apply: false }),
-    ...(lifeOf(life) !== null && { expires_after: lifeOf(life) }),
+    // The API rejects what the form does not offer.
+    ...(lifeOf(life) !== null && { expires_after: lifeOf(life) ?? life }),
   };
   const path = `/v1/stacks/${stack.id}/apply`;
   const started = await visit.send<RunAnswer>('POST', path, asked, onceHeader(typed, asked));

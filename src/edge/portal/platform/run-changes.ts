@@ -53,9 +53,12 @@ export async function expiryPage(visit: Visit, id: string, refusal: Refusal | nu
   return page(visit, { title: `Expiry of ${run.stack}`, body, status, returnTo: runPath(run) });
 }
 
+const noLife: Refusal = { status: 400, message: 'Choose when the run expires.', problems: new Map() };
+
 /** @param nowMs milliseconds since the Unix epoch, from which the chosen life counts */
 export async function changeExpiry(visit: Visit, id: string, nowMs: number, form: Form): Promise<Response> {
   const life = lifeOf(form.text('life'));
+  if (life === undefined) return expiryPage(visit, id, noLife);
   const body = { expires_at: life === null ? null : new Date(nowMs + life * 1000).toISOString() };
   const done = await visit.send<RunAnswer>('PATCH', pathOf(id), body);
   if (!done.ok) return expiryPage(visit, id, done.refusal);

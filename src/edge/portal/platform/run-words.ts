@@ -138,9 +138,9 @@ export function progress(run: RunAnswer): Html {
 const hour = 3600;
 const day = 24 * hour;
 
-/** Lives of a run in seconds; empty for never. */
+/** Lives of a run, in seconds. */
 export const lives = [
-  { value: '', label: 'Never' },
+  { value: 'never', label: 'Never' },
   { value: String(hour), label: '1 hour' },
   { value: String(8 * hour), label: '8 hours' },
   { value: String(day), label: '1 day' },
@@ -149,9 +149,11 @@ export const lives = [
   { value: String(30 * day), label: '30 days' },
 ];
 
-/** Returns the seconds of a chosen life; null for never, and for what no form offers. */
-export const lifeOf = (chosen: string): number | null =>
-  chosen !== '' && lives.some(({ value }) => value === chosen) ? Number(chosen) : null;
+/** Returns the seconds of a chosen life: null for never, undefined for what no form offers. */
+export function lifeOf(chosen: string): number | null | undefined {
+  if (chosen === 'never') return null;
+  return lives.some(({ value }) => value === chosen) ? Number(chosen) : undefined;
+}
 
 /** Formats seconds in the largest unit that divides them: "3 days". */
 function lifeText(seconds: number): string {
