@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import { asc, eq } from 'drizzle-orm';
+import { asc, eq, inArray } from 'drizzle-orm';
 import type { Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
@@ -18,7 +18,7 @@ import { clusterKey, type ClusterRow, type ClusterWithNodes, type NodeInput } fr
 import { readNodes, withNodes } from './cluster-reads.ts';
 import { changeLabels, type LabelChanges, type Labels } from './labels.ts';
 import { insertNodes, recordLabels, requireFewLabels } from './node-changes.ts';
-import { clusterNodes, clusters } from './schema.ts';
+import { clusterNodes, clusters, silentNodes } from './schema.ts';
 
 export interface NewCluster {
   readonly organizationId: string;
@@ -169,6 +169,12 @@ async function move(tx: Transaction, parts: ClusterParts, cluster: ClusterRow, t
   const refOf = (id: string) => ({ id, name: found.get(id)?.name ?? '' });
   const [source, target] = [refOf(cluster.organizationId), refOf(to)];
   await parts.costs.moveCluster(tx, { clusterId: clusterKey(cluster.id), from: source, to: target, atMs: null });
+  // The new organization gets its own notices about nodes that are silent now.
+  const nodesOfCluster = tx
+    .select({ id: clusterNodes.id })
+    .from(clusterNodes)
+    .where(eq(clusterNodes.clusterId, cluster.id));
+  await tx.delete(silentNodes).where(inArray(silentNodes.nodeId, nodesOfCluster));
 }
 
 /**

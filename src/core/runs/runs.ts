@@ -111,7 +111,7 @@ export interface Runs extends Starts, Changes {
   plan(runId: string): Promise<PlanChanges | null>;
   /** Changes when the resources of an APPLIED run are destroyed. @throws AppError invalid_value */
   changeExpiry(change: ExpiryChange): Promise<ChangeResult>;
-  /** Requests a destroy for each run that has expired, after its notice. @returns the number of requested runs */
+  /** Requests a destroy for each run that has expired and was announced. @returns the number of requested runs */
   destroyExpired(): Promise<number>;
   /**
    * Raises alerts about runs that ended, wait for their confirmation or expire soon. @returns the number of alerts
@@ -220,8 +220,6 @@ export function createRuns(options: RunsOptions): Runs {
     log: (runId, after, limit) => readLog(db.sql, runId, after, limit),
     changeExpiry: (change) => changeExpiry({ ...options, find }, change),
     async destroyExpired() {
-      // Nothing is destroyed without its notice, also after an outage over the time of the notice.
-      await notifyExpiring(options);
       const requested = await destroyExpired(options, (runId) => starts.expire(runId));
       // The web addresses of what is destroyed are removed.
       if (requested > 0) for (const listener of listeners) listener();

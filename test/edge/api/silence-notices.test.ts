@@ -133,4 +133,17 @@ describe('nodes that fall silent', () => {
     expect(await api().db.sql`select * from silent_nodes`).toEqual([]);
     expect(await alerts()).toHaveLength(1);
   });
+
+  it('are reported to the new organization of a moved cluster too', async () => {
+    const { cluster, heard, alerts } = await useNodes(['gpu-1']);
+    const { id: organization_id } = await api().organization();
+    await heard(20);
+    await watch(17);
+    await api().ask(`/v1/clusters/${cluster.id}`, { method: 'PATCH', body: { organization_id } });
+    await watch(2);
+    const theirs = await api().db.sql<{ type: string }[]>`
+      select type from alert_events where organization_id = ${parseId('org', organization_id)} and type like 'cluster.%'`;
+    expect(theirs.map(({ type }) => type)).toEqual(['cluster.nodes_silent']);
+    expect(await alerts()).toHaveLength(1);
+  });
 });

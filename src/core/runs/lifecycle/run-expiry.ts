@@ -27,7 +27,8 @@ const expiry = sql.raw(expiresAt);
 /** The notice is sent a day before the expiry, or a quarter of the life if that is shorter. */
 const isNoticeDue = sql`${expiring} and not r.expiry_notified
   and clock_timestamp() >= ${expiry} - least(interval '24 hours', (${expiry} - r.ended_at) / 4)`;
-const isDue = sql`${expiring} and ${expiry} <= clock_timestamp() and (r.expiry_tried_at is null
+/** Nothing is destroyed without its notice, also after an outage over the time of the notice. */
+const isDue = sql`${expiring} and r.expiry_notified and ${expiry} <= clock_timestamp() and (r.expiry_tried_at is null
   or r.expiry_tried_at <= clock_timestamp() - make_interval(hours => ${expiryAgainHours}))`;
 const unfinished = sql.join(
   unfinishedStatuses.map((status) => sql`${status}`),
