@@ -76,11 +76,11 @@ export async function destroyExpired(
   for (let after = firstId; ;) {
     const ids = await listDue(db, after);
     for (const id of ids) {
-      try {
-        if (await destroyOne(db, id, destroy)) requested += 1;
-      } catch (error) {
+      const isRequested = await destroyOne(db, id, destroy).catch((error: unknown) => {
         failures.push(error);
-      }
+        return false;
+      });
+      if (isRequested) requested += 1;
     }
     after = ids.at(-1) ?? after;
     if (ids.length < atOnce) break;
