@@ -45,7 +45,7 @@ const all = async (runs: Runs, { clusterId }: Run): Promise<readonly Run[]> => {
 const statuses = async (runs: Runs, run: Run): Promise<unknown[]> =>
   (await all(runs, run)).map(({ operation, status, origin }) => `${operation} ${status} ${origin}`);
 
-/** What the jobs do: announce, then destroy. */
+/** Announces and destroys, as the jobs do. */
 async function expire(runs: Runs): Promise<number> {
   await runs.notify();
   return runs.destroyExpired();
