@@ -46,7 +46,7 @@ export async function expiryPage(visit: Visit, id: string, refusal: Refusal | nu
   const body = html`<form class="form" method="post" action="${runPath(run)}/expiry">
     ${formToken(visit)} ${refused(refusal)}
     <p>${run.stack} ${now}. When it expires, Headgate destroys its resources, and sends a notice before.</p>
-    ${select('life', 'Expires, from now', lives, '')}
+    ${select('life', 'Expires, from now', [{ value: '', label: 'Choose a time' }, ...lives], '')}
     <p class="buttons"><button class="primary">Change expiry</button> <a href="${runPath(run)}">Cancel</a></p>
   </form>`;
   const status = refusal === null ? 200 : statusOf(refusal);
