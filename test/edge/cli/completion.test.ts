@@ -26,7 +26,7 @@ describe('headgate completion', () => {
     const first = await offers(script, 'headgate ');
     expect(first).toEqual(expect.arrayContaining(['engines', 'login', 'completion', 'backup', 'help']));
     expect(await offers(script, 'headgate eng')).toEqual(['engines']);
-    expect(await offers(script, 'headgate engines re')).toEqual(['restart', 'reset', 'reload']);
+    expect(await offers(script, 'headgate engines re')).toEqual(['restart', 'reset', 'reload', 'requests']);
     expect(await offers(script, 'headgate engines logs --')).toEqual(
       expect.arrayContaining(['--tail', '--follow', '--json']),
     );
