@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
@@ -52,14 +52,18 @@ async function writeConfig(): Promise<void> {
 
 beforeAll(async () => {
   work = await mkdtemp(join(tmpdir(), 'hg-schemathesis-'));
-  gateway = await startGateway({ env: { HEADGATE_TRUSTED_PROXIES: '127.0.0.1' } });
+  // Stacks can be applied: a made request may be a right one. Where the gateway is root, runs have a user of their own.
+  await chmod(work, 0o711);
+  const runs = join(work, 'runs');
+  await mkdir(runs);
+  gateway = await startGateway({ env: { HEADGATE_TRUSTED_PROXIES: '127.0.0.1', HEADGATE_RUNS_DIR: runs } });
   keys.platform = gateway.key;
   await writeConfig();
 });
 
 afterAll(async () => {
   await gateway.stop();
-  await rm(work, { recursive: true });
+  await rm(work, { recursive: true, force: true, maxRetries: 50, retryDelay: 100 });
 });
 
 interface Plan {
