@@ -83,7 +83,7 @@ async function run({ key, address, phases, examples }: Plan): Promise<{ output: 
   args.push('--include-path-regex', routes, '--phases', phases, '--max-examples', String(examples));
   // A document cannot describe all rejections, such as of a name that exists.
   args.push('--exclude-checks', 'positive_data_acceptance', '--warnings', 'off', '--continue-on-failure');
-  args.push('--seed', '1', '--generation-deterministic', '--workers', '2');
+  args.push('--seed', '1', '--generation-deterministic');
   for (const header of headers) args.push('--header', header);
   const child = spawn('schemathesis', args, {
     cwd: work,
