@@ -1,4 +1,3 @@
-import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type LocalReceiver, startLocalReceiver } from '#test/alerts/local-receiver.ts';
 import { verified } from '#test/alerts/receiver.ts';
@@ -6,21 +5,17 @@ import { say } from '#test/cli/in-process.ts';
 import { type Body, eventually, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
 import { makePerson, signInPerson } from '#test/portal/visitor.ts';
 import { packOf } from '#test/stacks/raw-zip.ts';
+import { useRunsFolder } from '#test/runs-folder.ts';
 
 /** The expiry of runs, in the API, the portal and the command line, of a gateway whose jobs run. */
 
-let runsDir = '';
+const newRunsFolder = useRunsFolder();
 let receiver: LocalReceiver;
 const bench = useInference(async () => {
-  runsDir = await mkdtemp('/tmp/headgate-run-expiry-');
-  await chmod(runsDir, 0o711);
   receiver = await startLocalReceiver();
-  return { engines: {}, env: { HEADGATE_RUNS_DIR: runsDir, HEADGATE_WEBHOOK_HOSTS: receiver.host } };
+  return { engines: {}, env: { HEADGATE_RUNS_DIR: await newRunsFolder(), HEADGATE_WEBHOOK_HOSTS: receiver.host } };
 });
-afterAll(async () => {
-  await receiver.close();
-  await rm(runsDir, { recursive: true, force: true, maxRetries: 50, retryDelay: 100 });
-});
+afterAll(() => receiver.close());
 
 let mine = { id: '', key: '' };
 let count = 0;

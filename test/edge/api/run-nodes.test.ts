@@ -1,18 +1,18 @@
-import { chmod, mkdtemp, rm } from 'node:fs/promises';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { packOf } from '#test/stacks/raw-zip.ts';
 import { freePort } from '#test/free-port.ts';
 import { type Body, eventually, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
+import { useRunsFolder } from '#test/runs-folder.ts';
 
 /** Resources on a node belong to that machine, and not to its name; with real Terraform in bubblewrap. */
 
-let runsDir = '';
+const newRunsFolder = useRunsFolder();
 const bench = useInference(async () => {
-  runsDir = await mkdtemp('/tmp/headgate-run-nodes-');
-  await chmod(runsDir, 0o711);
-  return { engines: {}, env: { HEADGATE_RUNS_DIR: runsDir, HEADGATE_WEB_PORT: String(await freePort()) } };
+  return {
+    engines: {},
+    env: { HEADGATE_RUNS_DIR: await newRunsFolder(), HEADGATE_WEB_PORT: String(await freePort()) },
+  };
 });
-afterAll(() => rm(runsDir, { recursive: true, force: true, maxRetries: 50, retryDelay: 100 }));
 
 const module = `
   variable "nodes" {}

@@ -1,24 +1,19 @@
-import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type LocalReceiver, startLocalReceiver } from '#test/alerts/local-receiver.ts';
 import { verified } from '#test/alerts/receiver.ts';
 import { type Body, eventually, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
 import { packOf } from '#test/stacks/raw-zip.ts';
+import { useRunsFolder } from '#test/runs-folder.ts';
 
 /** Webhooks about runs, of a gateway whose jobs run. */
 
-let runsDir = '';
+const newRunsFolder = useRunsFolder();
 let receiver: LocalReceiver;
 const bench = useInference(async () => {
-  runsDir = await mkdtemp('/tmp/headgate-run-notices-');
-  await chmod(runsDir, 0o711);
   receiver = await startLocalReceiver();
-  return { engines: {}, env: { HEADGATE_RUNS_DIR: runsDir, HEADGATE_WEBHOOK_HOSTS: receiver.host } };
+  return { engines: {}, env: { HEADGATE_RUNS_DIR: await newRunsFolder(), HEADGATE_WEBHOOK_HOSTS: receiver.host } };
 });
-afterAll(async () => {
-  await receiver.close();
-  await rm(runsDir, { recursive: true, force: true, maxRetries: 50, retryDelay: 100 });
-});
+afterAll(() => receiver.close());
 
 const module = `
   variable "command" { default = "true" }

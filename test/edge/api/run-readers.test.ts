@@ -1,20 +1,17 @@
-import { chmod, mkdtemp, rm } from 'node:fs/promises';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { connectDb } from '#base/database/connect-database.ts';
 import { formatId, parseId, uuidv7 } from '#base/id.ts';
 import { dropOldLogs } from '#core/runs/lifecycle/old-logs.ts';
 import { packOf } from '#test/stacks/raw-zip.ts';
 import { type Body, eventually, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
+import { useRunsFolder } from '#test/runs-folder.ts';
 
 /** Readers and authors of runs while keys are revoked and clusters go from one organization to another. */
 
-let runsDir = '';
+const newRunsFolder = useRunsFolder();
 const bench = useInference(async () => {
-  runsDir = await mkdtemp('/tmp/headgate-run-readers-');
-  await chmod(runsDir, 0o711);
-  return { engines: {}, env: { HEADGATE_RUNS_DIR: runsDir } };
+  return { engines: {}, env: { HEADGATE_RUNS_DIR: await newRunsFolder() } };
 });
-afterAll(() => rm(runsDir, { recursive: true, force: true, maxRetries: 50, retryDelay: 100 }));
 
 const module = `
   variable "seconds" { default = 0 }

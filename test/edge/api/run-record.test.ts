@@ -1,19 +1,16 @@
-import { chmod, mkdtemp, rm } from 'node:fs/promises';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { packOf } from '#test/stacks/raw-zip.ts';
 import { type Body, eventually, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
 import { say } from '#test/cli/in-process.ts';
 import { makePerson, signInPerson } from '#test/portal/visitor.ts';
+import { useRunsFolder } from '#test/runs-folder.ts';
 
 /** Fields of a run that describe it: version, inputs, author, plan, and its place in the queue. */
 
-let runsDir = '';
+const newRunsFolder = useRunsFolder();
 const bench = useInference(async () => {
-  runsDir = await mkdtemp('/tmp/headgate-run-record-');
-  await chmod(runsDir, 0o711);
-  return { engines: {}, env: { HEADGATE_RUNS_DIR: runsDir } };
+  return { engines: {}, env: { HEADGATE_RUNS_DIR: await newRunsFolder() } };
 });
-afterAll(() => rm(runsDir, { recursive: true, force: true, maxRetries: 50, retryDelay: 100 }));
 
 const module = (resources: number): string => `
   variable "word" { default = "hello" }

@@ -1,19 +1,16 @@
-import { chmod, mkdtemp, rm } from 'node:fs/promises';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { parseId } from '#base/id.ts';
 import { packOf } from '#test/stacks/raw-zip.ts';
 import { type Body, eventually, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
+import { useRunsFolder } from '#test/runs-folder.ts';
 
 /** A gateway that applies stacks with real Terraform in bubblewrap, from a request to what it leaves. */
 
-let runsDir = '';
+const newRunsFolder = useRunsFolder();
 const bench = useInference(async () => {
-  runsDir = await mkdtemp('/tmp/headgate-runs-api-');
-  await chmod(runsDir, 0o711);
-  return { engines: {}, env: { HEADGATE_RUNS_DIR: runsDir } };
+  return { engines: {}, env: { HEADGATE_RUNS_DIR: await newRunsFolder() } };
 });
 // The gateway removes folders of runs at the same time: what it moves meanwhile is found by the next try.
-afterAll(() => rm(runsDir, { recursive: true, force: true, maxRetries: 10 }));
 
 const module = `
   variable "password" { sensitive = true }

@@ -1,22 +1,22 @@
 import { chmodSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
-import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { formatId, uuidv7 } from '#base/id.ts';
 import { packOf } from '#test/stacks/raw-zip.ts';
 import { freePort } from '#test/free-port.ts';
 import { type Body, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
 import { type CliOptions, type CliResult, runCli, useFolders } from '#test/cli/run-cli.ts';
+import { useRunsFolder } from '#test/runs-folder.ts';
 
 /** Over a gateway that applies stacks with real Terraform in bubblewrap. */
 
-let runsDir = '';
+const newRunsFolder = useRunsFolder();
 const bench = useInference(async () => {
-  runsDir = await mkdtemp('/tmp/headgate-runs-cli-');
-  await chmod(runsDir, 0o711);
-  return { engines: {}, env: { HEADGATE_RUNS_DIR: runsDir, HEADGATE_WEB_PORT: String(await freePort()) } };
+  return {
+    engines: {},
+    env: { HEADGATE_RUNS_DIR: await newRunsFolder(), HEADGATE_WEB_PORT: String(await freePort()) },
+  };
 });
-afterAll(() => rm(runsDir, { recursive: true, force: true, maxRetries: 50, retryDelay: 100 }));
 const folders = useFolders();
 
 const module = `

@@ -1,18 +1,15 @@
-import { chmod, mkdtemp, rm } from 'node:fs/promises';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { packOf } from '#test/stacks/raw-zip.ts';
 import { type Body, eventually, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
 import { makePerson, signInPerson, signInVisitor, type Visitor } from '#test/portal/visitor.ts';
+import { useRunsFolder } from '#test/runs-folder.ts';
 
 /** Names on a run's pages: of the cluster, and of the run's author. */
 
-let runsDir = '';
+const newRunsFolder = useRunsFolder();
 const bench = useInference(async () => {
-  runsDir = await mkdtemp('/tmp/headgate-run-names-');
-  await chmod(runsDir, 0o711);
-  return { engines: {}, env: { HEADGATE_RUNS_DIR: runsDir } };
+  return { engines: {}, env: { HEADGATE_RUNS_DIR: await newRunsFolder() } };
 });
-afterAll(() => rm(runsDir, { recursive: true, force: true, maxRetries: 50, retryDelay: 100 }));
 
 let mine = { id: '', key: '' };
 let clusterId = '';
