@@ -6,10 +6,10 @@ import { type RunningRequestAnswer, runningRequestListSchema, runningRequestSche
 import type { OperatedRequest } from './engine-operations.ts';
 import { commandAuthor, type EngineRoutesParts, findEngine, idParams } from './engine-routes.ts';
 
-const exampleRequest = '019ab1c2-d3e4-7f00-8a1b-2c3d4e5f6071';
-
 const requestParams = idParams.extend({
-  request_id: z.string().openapi({ description: '`x-request-id` of the response', example: exampleRequest }),
+  request_id: z
+    .string()
+    .openapi({ description: '`x-request-id` of the response', example: '019ab1c2-d3e4-7f00-8a1b-2c3d4e5f6071' }),
 });
 
 const toAnswer = (request: OperatedRequest): RunningRequestAnswer => ({

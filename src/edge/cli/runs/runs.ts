@@ -220,7 +220,7 @@ const applyCommand: Omit<Command, 'name'> = {
       about: 'who may use its web address; default: public',
     },
     ...planFlags,
-    'expires-after': { type: 'string', about: 'Headgate destroys the resources so long after the apply: 8h, 3d' },
+    'expires-after': { type: 'string', about: 'time from the apply until Headgate destroys the resources: 8h, 3d' },
   },
   run: apply,
 };

@@ -69,7 +69,7 @@ export function createRunning(): Running {
   const free: number[] = [];
 
   const entriesOf = (wanted: (entry: Entry) => boolean): Entry[] =>
-    slots.filter((entry) => entry !== null && wanted(entry)).map((entry) => entry as Entry);
+    slots.filter((entry): entry is Entry => entry !== null && wanted(entry));
 
   function stopWhere(wanted: (entry: Entry) => boolean, reason: Stop): boolean {
     const entries = entriesOf(wanted);

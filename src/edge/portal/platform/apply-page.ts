@@ -136,7 +136,7 @@ function form(visit: Visit, { stack, cluster, wanted, refusal }: FormOptions): H
     </fieldset>
     ${accessField(stack, cluster, access)}
     ${radios({ name: 'mode', legend: 'After the plan', choices: modes, chosen: wanted.mode, hint: 'A plan that waits for confirmation makes other runs of the cluster wait, at most 24 hours.' })}
-    ${chooser({ name: 'life', label: 'Expires after', options: lives, chosen: wanted.life, hint: 'Headgate then destroys the resources, and sends a notice before.', problem: problemOf(refusal, 'expires_after', 'The life') })}
+    ${chooser({ name: 'life', label: 'Expires after', options: lives, chosen: wanted.life, hint: 'Headgate sends a notice before, then destroys the resources.', problem: problemOf(refusal, 'expires_after', 'The life') })}
     <p class="buttons"><button class="primary">Apply</button> <a href="${stackPath(stack)}">Cancel</a></p>
   </form>`;
 }

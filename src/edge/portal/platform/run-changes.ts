@@ -45,7 +45,7 @@ export async function expiryPage(visit: Visit, id: string, refusal: Refusal | nu
   const now = run.expires_at === null ? 'never expires' : html`expires at ${moment(run.expires_at)}`;
   const body = html`<form class="form" method="post" action="${runPath(run)}/expiry">
     ${formToken(visit)} ${refused(refusal)}
-    <p>${run.stack} ${now}. When it expires, Headgate destroys its resources, and sends a notice before.</p>
+    <p>${run.stack} ${now}. Headgate sends a notice before the expiry, then destroys the resources.</p>
     ${select('life', 'Expires, from now', [{ value: '', label: 'Choose a time' }, ...lives], '')}
     <p class="buttons"><button class="primary">Change expiry</button> <a href="${runPath(run)}">Cancel</a></p>
   </form>`;
