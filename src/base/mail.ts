@@ -1,4 +1,4 @@
-import { createTransport } from 'nodemailer';
+import type { Transporter } from 'nodemailer';
 import { AppError } from './errors.ts';
 import type { Log } from './log.ts';
 
@@ -25,23 +25,28 @@ export interface MailerOptions {
 const patienceMs = 10_000;
 
 export function createMailer({ url, from, log }: MailerOptions): Mailer {
-  const transport = createTransport(
-    {
-      url,
-      connectionTimeout: patienceMs,
-      greetingTimeout: patienceMs,
-      socketTimeout: patienceMs,
-      dnsTimeout: patienceMs,
-      disableFileAccess: true,
-      disableUrlAccess: true,
-    },
-    { from },
-  );
+  let transport: Promise<Transporter> | null = null;
+  const connect = async (): Promise<Transporter> => {
+    const { createTransport } = await import('nodemailer');
+    return createTransport(
+      {
+        url,
+        connectionTimeout: patienceMs,
+        greetingTimeout: patienceMs,
+        socketTimeout: patienceMs,
+        dnsTimeout: patienceMs,
+        disableFileAccess: true,
+        disableUrlAccess: true,
+      },
+      { from },
+    );
+  };
   return {
     async send({ to, subject, text }) {
       try {
         // An object, so that a comma in an address does not begin a second address.
-        await transport.sendMail({ to: { name: '', address: to }, subject, text });
+        transport ??= connect();
+        await (await transport).sendMail({ to: { name: '', address: to }, subject, text });
       } catch (error) {
         log.error({ err: error }, 'an email could not be sent; check the server in HEADGATE_SMTP_URL');
         throw new AppError('mail_unavailable', { cause: error });

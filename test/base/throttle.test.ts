@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createLog } from '#base/log.ts';
-import { connectRedis, type RedisStore } from '#base/redis/connect-redis.ts';
+import { connectRedis, type RedisStore } from '#base/redis/redis.ts';
 import { createThrottle, type Throttle } from '#base/redis/throttle.ts';
 import { startRedis, type TestRedis } from '#test/redis.ts';
 

@@ -3,7 +3,7 @@ import { Socket } from 'node:net';
 import { parseArgs } from 'node:util';
 import { systemClock } from '#base/clock.ts';
 import { createLog } from '#base/log.ts';
-import { connectRedis, type RedisStore } from '#base/redis/connect-redis.ts';
+import { connectRedis, type RedisStore } from '#base/redis/redis.ts';
 import { createMemoryAdmission, createRedisAdmission } from '#core/admission/admission.ts';
 import type { Admission, HardBudget, KeyRef, ProjectLimit } from '#core/admission/contract/types.ts';
 import { findRedisServer, startServer } from '#test/redis.ts';

@@ -2,7 +2,7 @@ import { Socket } from 'node:net';
 import { parseArgs } from 'node:util';
 import { Redis } from 'ioredis';
 import { createLog } from '#base/log.ts';
-import { connectRedis, redisScript, type RedisStore } from '#base/redis/connect-redis.ts';
+import { connectRedis, redisScript, type RedisStore } from '#base/redis/redis.ts';
 import { findRedisServer, startServer } from '#test/redis.ts';
 import { pin } from './processes.ts';
 import { median } from './statistics.ts';

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { Agent } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { Client as SshClient } from 'ssh2';
+import { loadSsh2 } from '#base/ssh2.ts';
 import type { DockerAddress } from './address.ts';
 
 /** One lasting SSH connection to a host: to its Docker engine's socket, and to the addresses of its containers. */
@@ -76,11 +77,9 @@ class DockerAgent extends Agent {
 }
 
 /** @param onGone called once, when the connection has failed or ended */
-async function connect(address: SshAddress, onGone: () => void): Promise<SshClient> {
-  // Loaded only where a host needs it.
-  const { default: ssh2 } = await import('ssh2');
+function connect(address: SshAddress, onGone: () => void): Promise<SshClient> {
   return new Promise((resolve, reject) => {
-    const connection = new ssh2.Client();
+    const connection = new (loadSsh2().Client)();
     const fail = (error: Error): void => {
       onGone();
       reject(error);

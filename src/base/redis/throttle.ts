@@ -1,5 +1,5 @@
 import { RateLimiterMemory, RateLimiterRedis, RateLimiterRes } from 'rate-limiter-flexible';
-import { redisScript, type RedisStore } from './connect-redis.ts';
+import { redisScript, type RedisStore } from './store.ts';
 
 /**
  * Counts events by name in fixed windows; a window begins with its first event. With Redis all gateways count together;

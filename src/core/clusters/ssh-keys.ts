@@ -1,5 +1,6 @@
 import { createHash, createPublicKey, generateKeyPairSync, randomBytes } from 'node:crypto';
-import ssh2, { type ParsedKey } from 'ssh2';
+import type { ParsedKey } from 'ssh2';
+import { loadSsh2 } from '#base/ssh2.ts';
 
 /** A key pair for logging in to nodes. */
 export interface SshKeyPair {
@@ -137,7 +138,7 @@ export function parseHostKey(text: string): string {
 function parsed(text: string, otherwise: string): ParsedKey {
   let key: ParsedKey | ParsedKey[] | Error;
   try {
-    key = ssh2.utils.parseKey(text);
+    key = loadSsh2().utils.parseKey(text);
   } catch {
     throw new SshKeyError(otherwise);
   }

@@ -1,5 +1,6 @@
 import type { Duplex } from 'node:stream';
-import ssh2, { type Client } from 'ssh2';
+import type { Client } from 'ssh2';
+import { loadSsh2 } from '#base/ssh2.ts';
 import type { Exposure, ExposureSources, PlaceNode } from './types.ts';
 
 /**
@@ -37,7 +38,7 @@ export function createTunnels(sources: Pick<ExposureSources, 'privateKey'>): Tun
     const name = JSON.stringify([clusterId, node.address, node.sshPort, node.sshUser, node.hostKey]);
     const known = sessions.get(name);
     if (known !== undefined) return known;
-    const client = new ssh2.Client();
+    const client = new (loadSsh2().Client)();
     const forget = (): void => {
       if (sessions.get(name) === session) sessions.delete(name);
       if (session.idle !== null) clearTimeout(session.idle);

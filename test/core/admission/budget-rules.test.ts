@@ -3,7 +3,7 @@ import { Redis } from 'ioredis';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
-import { connectRedis, type RedisStore } from '#base/redis/connect-redis.ts';
+import { connectRedis, type RedisStore } from '#base/redis/redis.ts';
 import type { Admission, AdmitRequest, Spending } from '#core/admission/contract/types.ts';
 import { startRedis, type TestRedis } from '#test/redis.ts';
 import { Scene, usedOf } from './budget-scene.ts';

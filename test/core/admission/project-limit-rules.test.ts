@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { createLog } from '#base/log.ts';
-import { connectRedis, type RedisStore } from '#base/redis/connect-redis.ts';
+import { connectRedis, type RedisStore } from '#base/redis/redis.ts';
 import type { ModelLimits } from '#core/limits/limits.ts';
 import { startRedis, type TestRedis } from '#test/redis.ts';
 import { ask, type Model, models, Scene } from '#test/admission/project-limit-scene.ts';

@@ -4,7 +4,7 @@ import { Redis } from 'ioredis';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '#base/clock.ts';
 import { createLog } from '#base/log.ts';
-import { connectRedis, type RedisStore } from '#base/redis/connect-redis.ts';
+import { connectRedis, type RedisStore } from '#base/redis/redis.ts';
 import { createMemoryAdmission, createRedisAdmission, type RedisAdmission } from '#core/admission/admission.ts';
 import type { Admission, AdmitRequest, AdmitResult } from '#core/admission/contract/types.ts';
 import {

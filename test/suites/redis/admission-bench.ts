@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { type Clock, systemClock } from '#base/clock.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
-import { connectRedis, type RedisStore } from '#base/redis/connect-redis.ts';
+import { connectRedis, type RedisStore } from '#base/redis/redis.ts';
 import { createRedisAdmission, type RedisAdmission } from '#core/admission/admission.ts';
 import type {
   AdmitRequest,

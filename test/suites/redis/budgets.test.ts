@@ -1,6 +1,6 @@
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { answerTimeoutMs } from '#base/redis/connect-redis.ts';
+import { answerTimeoutMs } from '#base/redis/redis.ts';
 import { type Body, errorOf, eventually } from '#test/inference/inference-gateway.ts';
 import { adminKey, type Cluster, startCluster } from '#test/redis/gateway-cluster.ts';
 import { enoughOfTheDay } from '#test/one-day.ts';

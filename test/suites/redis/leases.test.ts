@@ -3,7 +3,7 @@ import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { systemClock } from '#base/clock.ts';
 import { createLog } from '#base/log.ts';
-import { connectRedis, type RedisStore } from '#base/redis/connect-redis.ts';
+import { connectRedis, type RedisStore } from '#base/redis/redis.ts';
 import { createRedisAdmission, type RedisAdmission } from '#core/admission/admission.ts';
 import type { AdmitRequest, Settlement } from '#core/admission/contract/types.ts';
 import { eventually } from '#test/inference/inference-gateway.ts';

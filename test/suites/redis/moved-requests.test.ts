@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createLog } from '#base/log.ts';
-import { connectRedis, type RedisStore } from '#base/redis/connect-redis.ts';
+import { connectRedis, type RedisStore } from '#base/redis/redis.ts';
 import type { RedisAdmission } from '#core/admission/admission.ts';
 import type { ModelLimits } from '#core/limits/limits.ts';
 import { ask, Scene } from '#test/admission/project-limit-scene.ts';

@@ -1,7 +1,7 @@
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { formatUsd } from '#base/money.ts';
-import { answerTimeoutMs } from '#base/redis/connect-redis.ts';
+import { answerTimeoutMs } from '#base/redis/redis.ts';
 import { errorOf, eventually, type Body } from '#test/inference/inference-gateway.ts';
 import { adminKey, startCluster, type Cluster } from '#test/redis/gateway-cluster.ts';
 import { enoughOfTheDay } from '#test/one-day.ts';

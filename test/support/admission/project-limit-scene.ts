@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { systemClock } from '#base/clock.ts';
 import { uuidTimeMs, uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
-import type { RedisStore } from '#base/redis/connect-redis.ts';
+import type { RedisStore } from '#base/redis/redis.ts';
 import { createMemoryAdmission, createRedisAdmission, type RedisAdmission } from '#core/admission/admission.ts';
 import type { Admission, AdmitRequest, CountedDay, ProjectLimit, Spender } from '#core/admission/contract/types.ts';
 import { dayStartMs, type ModelLimits } from '#core/limits/limits.ts';

@@ -2,9 +2,11 @@ import { html, type Html } from './html.ts';
 
 /** Formats numbers, money and times for pages. */
 
-const grouped = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
+let grouped: Intl.NumberFormat | null = null;
 
+/** Groups digits: "12,345". The formatter is made at the first call, since it loads the locale's data. */
 export function count(value: number): string {
+  grouped ??= new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
   return grouped.format(value);
 }
 
