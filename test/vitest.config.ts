@@ -30,12 +30,18 @@ const setups: Readonly<Record<string, string[]>> = {
   'docker-terraform': dockerSetup,
 };
 
+/** Node loads TypeScript itself: Vite would transform each file of `src` once more for each project. */
+const asNodeRunsIt = {
+  execArgv: [`--import=${root}test/support/prepare-node.ts`],
+  experimental: { viteModuleRunner: false, nodeLoader: false },
+};
+
 function project(name: string, options: ProjectOptions): TestProjectInlineConfiguration {
   // A wait ends when what is waited for is there; how long a busy machine takes for it is not what is tested. These
   // bounds end what hangs, the wait before its test, so that it says what it waited for.
   const bounds = { expect: { poll: { timeout: 300_000 } }, testTimeout: 900_000, hookTimeout: 900_000 };
   // Files of a worker share what they import, which costs more than most of them do.
-  const common = { ...bounds, isolate: false, tags };
+  const common = { ...bounds, isolate: false, tags, ...asNodeRunsIt };
   return { root, test: { name, ...common, ...options } };
 }
 
