@@ -1,4 +1,3 @@
-import { parse, YAMLParseError } from 'yaml';
 import {
   cleanLine,
   type Command,
@@ -13,6 +12,7 @@ import {
   queryOf,
   type Read,
   readList,
+  loadYaml,
   readText,
   textFlag,
   textFlags,
@@ -54,11 +54,12 @@ async function show(context: CommandContext): Promise<number> {
 /** Reads a list of nodes from YAML or JSON, with the fields of the API. */
 function readNodes(path: string): unknown {
   const text = readText(path);
+  const yaml = loadYaml();
   try {
-    const value: unknown = parse(text);
+    const value: unknown = yaml.parse(text);
     if (Array.isArray(value)) return value;
   } catch (error) {
-    if (!(error instanceof YAMLParseError)) throw error;
+    if (!(error instanceof yaml.YAMLParseError)) throw error;
     throw new UsageError(`${path} is not valid YAML: ${error.message.split('\n')[0] ?? ''}`);
   }
   throw new UsageError(`${path} must contain a list of nodes, each with name, address and hardware_profile`);

@@ -1,10 +1,10 @@
 import { readFileSync } from 'node:fs';
-import { stringify } from 'yaml';
 import { z } from 'zod';
 import { cursorPageOf, listOf, pageOf } from '#edge/contract/lists.ts';
 import { type CommandContext, exitCodes, textFlag } from './command.ts';
 import { FailedError, UsageError } from './errors.ts';
 import { cleanLine, renderTable } from './table.ts';
+import { loadYaml } from './yaml.ts';
 
 /** Shared parts of commands on the API's resources. */
 
@@ -197,7 +197,7 @@ export const timeText = (seconds: number): string =>
 /** Formats a value as YAML without line breaks in texts: keys are copied from this output. */
 export function yamlText(value: unknown): string {
   const shown: unknown = JSON.parse(JSON.stringify(value, withTimes));
-  return `${stringify(shown, { lineWidth: 0 }).trimEnd().split('\n').map(cleanLine).join('\n')}\n`;
+  return `${loadYaml().stringify(shown, { lineWidth: 0 }).trimEnd().split('\n').map(cleanLine).join('\n')}\n`;
 }
 
 /** @throws UsageError */

@@ -39,3 +39,4 @@ export { codeOf, elsewhereText, refusalText, strangerText, unreachableText } fro
 export { createPatience } from './patience.ts';
 export { cleanLine, cleanText, fits, forTerminal, renderTable, wrap } from './table.ts';
 export { createTerminal, type Terminal } from './terminal.ts';
+export { loadYaml } from './yaml.ts';
