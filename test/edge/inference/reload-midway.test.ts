@@ -3,7 +3,15 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { type EmbeddingServers, startEmbeddingServers } from './embedding-servers.ts';
-import { errorOf, externalFile, openOrganization, writeEngines } from '#test/inference/inference-gateway.ts';
+import {
+  chatBody,
+  chatPath,
+  errorOf,
+  externalFile,
+  openOrganization,
+  standinFile,
+  writeEngines,
+} from '#test/inference/inference-gateway.ts';
 import { textsOf } from './texts-bench.ts';
 
 const pricing = 'pricing: { input_per_million: 0.10, output_per_million: 0, flex_multiplier: 0.5 }';
@@ -16,7 +24,7 @@ beforeAll(async () => {
   servers = await startEmbeddingServers(1);
   const options = { taskType: 'embedding', priced: false, lines: [pricing, 'max_concurrent: 1', 'enabled: true'] };
   const files = ['leaving', 'growing'].map((id) => [id, externalFile(id, servers.urls[0] ?? '', options)]);
-  folder = writeEngines(Object.fromEntries(files));
+  folder = writeEngines({ ...Object.fromEntries(files), old: standinFile('old', { lines: ['lora: []'] }) });
   gateway = await startGateway({ enginesDir: folder });
 });
 afterEach(() => servers.reset());
@@ -61,4 +69,17 @@ describe('a reload of engine files while requests run', () => {
     for (const one of servers.open) one.answer();
     for (const answer of answers) expect((await answer).status).toBe(200);
   });
+});
+
+it('an adapter returns 503 with Retry-After while the running engine is older than the adapter', async () => {
+  const chat = (model: string) => gateway.request(chatPath, { body: chatBody({ model }) });
+  expect((await chat('old')).status).toBe(200);
+  // The new replica does not find the adapter, so the one before it keeps serving.
+  await change('old', 'lora: []', 'lora: [{ id: newer, path: /nowhere/lora }]');
+  const answer = await chat('newer');
+  expect(answer.headers.get('retry-after')).toBe('5');
+  const error = await errorOf(answer);
+  expect(error).toMatchObject({ status: 503, code: 'upstream_error' });
+  expect(error.message).toContain('has not been updated with this adapter yet');
+  expect((await chat('old')).status).toBe(200);
 });
