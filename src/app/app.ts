@@ -6,6 +6,7 @@ import { createLeases, type Db, readTime } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import { openSteadyClock } from '#base/steady-clock.ts';
 import { createLowBalances } from '#core/accounts/accounts.ts';
+import type { EngineFilesResult } from '#core/catalog/catalog.ts';
 import { type FleetIdentity, readFleetIdentity } from '#core/fleet/fleet.ts';
 import type { BootstrapResult } from '#core/keys/keys.ts';
 import { makeSignInLink, type SignInLink } from '#core/sessions/sessions.ts';
@@ -14,6 +15,7 @@ import { createObserve, type Observe } from '#edge/observe/observe.ts';
 import { createAgreementPart } from './agreement.ts';
 import { createEngineAlertsPart } from './alerts.ts';
 import { type BillingStore, openBillingStore } from './books.ts';
+import { type ClusterEngines, createClusterEngines } from './cluster-engines.ts';
 import { openSharedStore, type SharedStore } from './coordination.ts';
 import { followDatabaseChanges } from './database-change.ts';
 import { createEdges, type Edges } from './edges.ts';
@@ -26,6 +28,7 @@ import { createPlatform, type Platform } from './platform.ts';
 import { createUpkeep } from './upkeep.ts';
 
 export { requireRunHosts, runnerSearchOf } from './runs.ts';
+export type { ReadEngineFiles } from './gateway.ts';
 export { type ContainerHosts, readDockerHosts, type WorkerSlot } from './engines.ts';
 export { checkAddresses, metricsOf } from './server.ts';
 
@@ -147,7 +150,8 @@ async function startOn(
     staleMs: config.database.staleMs,
     slot: slot.number,
   });
-  const gateway = createGateway({ ...common, foundation, identity, slot, onCommit: observe.onCommit });
+  const { clusterEngines, ...files } = await readEngines(options, identity);
+  const gateway = createGateway({ ...common, ...files, foundation, identity, slot, onCommit: observe.onCommit });
   const platform = createPlatform({ ...common, foundation, gateway, identity });
   const agreeing = createAgreementPart({ ...common, foundation, gateway });
   const { agreement } = agreeing;
@@ -159,7 +163,7 @@ async function startOn(
   const operating = { gateway, coordination: foundation.coordination, agreement, log };
   const own = {
     bootstrap: bootstrap.part,
-    reload: createReloadPart(operating),
+    reload: createReloadPart({ ...operating, clusterEngines }),
     lowBalances: createLowBalancesPart({ ...common, foundation, gateway }),
     engineAlerts: createEngineAlertsPart({ ...foundation, ...gateway, raising: foundation.alerts, clock }),
     agreement: agreeing.part,
@@ -177,6 +181,29 @@ async function startOn(
     reload: () => reloadQuietly(() => operations.reload(), log),
     onExchanged: (listener) => void (onExchanged = listener),
     stop: (forceStop) => started.stop(forceStop),
+  };
+}
+
+/** Adds the engines that runs have started on clusters to those of the files. */
+async function readEngines(
+  { config, db, log, engines, readEngineFiles }: AppOptions,
+  { clusterEngineSecret: secret }: FleetIdentity,
+) {
+  // The engine files of runs name variables with keys, which no operator sets.
+  const environment = { ...config.environment };
+  const clusterEngines: ClusterEngines = createClusterEngines({ db, log, secret, environment });
+  const readFiles = async (): Promise<EngineFilesResult> => {
+    await clusterEngines.refresh();
+    return readEngineFiles(clusterEngines.texts());
+  };
+  const read = await readFiles();
+  const known = read.ok ? read : { engines, leftOut: [] };
+  return {
+    clusterEngines,
+    readFiles,
+    engines: known.engines,
+    leftOut: known.leftOut ?? [],
+    config: { ...config, environment },
   };
 }
 

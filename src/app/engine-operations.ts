@@ -3,6 +3,7 @@ import type { EngineDefinition, EngineReloadResult } from '#core/catalog/catalog
 import { type LogSource, readLogs } from '#core/fleet/fleet.ts';
 import type { Agreement } from '#core/gateways/gateways.ts';
 import type { EngineOperations } from '#edge/api/api.ts';
+import type { ClusterEngines } from './cluster-engines.ts';
 import type { Coordination } from './coordination.ts';
 import type { Gateway } from './gateway.ts';
 import type { Part } from './lifecycle.ts';
@@ -53,10 +54,34 @@ async function tellReload({ gateways }: EngineOperationsParts['coordination'], l
   }
 }
 
-/** Reads the engine files again when another gateway asks for it. */
-export function createReloadPart({ gateway, coordination, log }: EngineOperationsParts): Part {
+/** Milliseconds between two looks for engines that runs have started or are about to stop. */
+const clusterEnginesMs = 2000;
+
+/** Reads the engine files again when another gateway asks for it, and when runs have started or stop engines. */
+export function createReloadPart({
+  gateway,
+  coordination,
+  log,
+  clusterEngines,
+}: EngineOperationsParts & { readonly clusterEngines: Pick<ClusterEngines, 'refresh'> }): Part {
+  let isStarted = false;
   const reload = (): Promise<void> => reloadQuietly(() => gateway.engineFiles.reload(), log);
-  return { name: 'reload of engine files', start: () => coordination.onMessage('engine files', reload) };
+  let isDue = false;
+  async function reloadIfChanged(): Promise<void> {
+    if (!isStarted) return;
+    isDue = (await clusterEngines.refresh()) || isDue;
+    if (!isDue) return;
+    await gateway.engineFiles.reload();
+    isDue = false;
+  }
+  return {
+    name: 'reload of engine files',
+    jobs: [{ name: 'find engines of runs', everyMs: clusterEnginesMs, where: 'every', run: reloadIfChanged }],
+    start() {
+      coordination.onMessage('engine files', reload);
+      isStarted = true;
+    },
+  };
 }
 
 /** Reloads and never rejects. Mistakes in files are logged by the reader of the files; other errors are logged here. */

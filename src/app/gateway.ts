@@ -11,7 +11,9 @@ import {
   type Catalog,
   createEngineReload,
   type EngineDefinition,
+  type EngineFileProblem,
   type EngineFilesResult,
+  type EngineText,
   type EngineReload,
 } from '#core/catalog/catalog.ts';
 import { createFiles, type Files } from '#core/files/files.ts';
@@ -147,18 +149,26 @@ export interface Gateway extends RetentionRooms {
   };
 }
 
+/** Reads the engines folder. */
+export type ReadEngineFiles = (texts: readonly EngineText[]) => EngineFilesResult;
+
 /** The engines folder as it was read, and the places where its engines run. */
 export interface EngineFiles {
   readonly engines: readonly EngineDefinition[];
-  /** Reads the files of `engines` again. */
-  readonly readEngineFiles: () => EngineFilesResult;
+  /** Reads the files of `engines` again, and adds the engines of texts that have no problem. */
+  readonly readEngineFiles: ReadEngineFiles;
   /** Hosts on which containers may run. */
   readonly hosts: ContainerHosts;
   /** Working directory of engine processes: the folder that holds the engines folder. */
   readonly workingDirectory: string;
 }
 
-export interface GatewayOptions extends EngineFiles, BillingStore, Pick<MeteringOptions, 'onCommit'> {
+export interface GatewayOptions
+  extends Omit<EngineFiles, 'readEngineFiles'>, BillingStore, Pick<MeteringOptions, 'onCommit'> {
+  /** Problems of engines that runs declare, from the read of `engines`. */
+  readonly leftOut: readonly EngineFileProblem[];
+  /** Reads the files of `engines` again, and the engines that runs declare. */
+  readonly readFiles: () => Promise<EngineFilesResult>;
   readonly config: Pick<
     Config,
     | 'process'
@@ -195,7 +205,7 @@ const engineRequestsMs = 1000;
 const closeTimeoutMs = 10_000;
 
 export function createGateway(options: GatewayOptions): Gateway {
-  const { config, foundation, shared, identity, db, clock, log, engines, readEngineFiles: readFiles } = options;
+  const { config, foundation, shared, identity, db, clock, log, engines, readFiles, leftOut } = options;
   const { audit, accounts, keys, coordination, secrets } = foundation;
   const { gateways } = coordination;
   const { leaseMs, rolloutMs, staleMs } = { ...config.process, ...config.database };
@@ -243,7 +253,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     fleetRuns: enginesLife.runs,
     engineRequests,
     reconciler: openReconciler({ ...options, engineRequests, metering, fleet, gateways }, catalog),
-    engineFiles: createEngineReload({ engines, readFiles, catalog, fleet, gateways, clock, log }),
+    engineFiles: createEngineReload({ engines, leftOut, readFiles, catalog, fleet, gateways, clock, log }),
     routing,
     cacheSalts: createCacheSalts(identity.cacheSecret),
     engineClient,

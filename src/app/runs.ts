@@ -10,6 +10,7 @@ import type { Raising } from '#core/alerts/alerts.ts';
 import { type Audit, systemAuthor } from '#core/audit/audit.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { Clusters } from '#core/clusters/clusters.ts';
+import type { FleetIdentity } from '#core/fleet/fleet.ts';
 import type { Keys } from '#core/keys/keys.ts';
 import {
   type AskedRunner,
@@ -29,6 +30,7 @@ import {
 import type { Secrets } from '#core/secrets/secrets.ts';
 import type { Stacks } from '#core/stacks/stacks.ts';
 import type { Job } from '#edge/jobs/jobs.ts';
+import { clusterEngineKey } from './cluster-engines.ts';
 import type { ContainerHosts, EnginesPlace } from './engines.ts';
 import type { Part } from './lifecycle.ts';
 
@@ -47,6 +49,7 @@ export interface RunsWingOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly gatewayDir: string;
+  readonly identity: Pick<FleetIdentity, 'clusterEngineSecret'>;
   /** Id of this gateway that stays the same after a restart. */
   readonly holder: string;
 }
@@ -231,7 +234,7 @@ export function requireRunHosts(
   );
 }
 
-function sourcesOf({ clusters, stacks, accounts }: RunsWingOptions): RunSources {
+function sourcesOf({ clusters, stacks, accounts, identity }: RunsWingOptions): RunSources {
   return {
     async stackPackage(versionId) {
       const open = await stacks.openVersion(versionId);
@@ -261,7 +264,8 @@ function sourcesOf({ clusters, stacks, accounts }: RunsWingOptions): RunSources 
       if (organization === null) return null;
       const { cluster_id: publicId, cluster_name: name, public_domain: publicDomain, nodes } = context;
       const ofOrganization = { organizationId, organizationStatus: organization.status };
-      return { id: clusterId, publicId, name, ...ofOrganization, publicDomain, nodes };
+      const engineApiKey = clusterEngineKey(identity.clusterEngineSecret, clusterId);
+      return { id: clusterId, publicId, name, ...ofOrganization, publicDomain, engineApiKey, nodes };
     },
     holdCluster: (tx, clusterId) => clusters.holdIn(tx, clusterId),
     privateKey: (clusterId) => clusters.openPrivateKey(clusterId),

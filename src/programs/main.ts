@@ -17,18 +17,14 @@ import {
 import { connectDb, migrateDb, describeConnectionFailure } from '#base/database/database.ts';
 import { createLog, type Log } from '#base/log.ts';
 import { startEmbeddedPostgres } from '#base/postgres/postgres.ts';
-import {
-  type EngineDefinition,
-  type EngineFilesResult,
-  formatEngineFileProblem,
-  loadEngineFiles,
-} from '#core/catalog/catalog.ts';
+import { type EngineDefinition, formatEngineFileProblem, loadEngineFiles } from '#core/catalog/catalog.ts';
 import { endProcesses } from '#core/fleet/fleet.ts';
 import {
   type App,
   checkAddresses,
   type ContainerHosts,
   metricsOf,
+  type ReadEngineFiles,
   readDockerHosts,
   requireRunHosts,
   startApp,
@@ -61,7 +57,7 @@ interface Life {
 interface Files {
   readonly engines: readonly EngineDefinition[];
   readonly enginesDir: string;
-  readonly readEngineFiles: () => EngineFilesResult;
+  readonly readEngineFiles: ReadEngineFiles;
   readonly hosts: ContainerHosts;
   readonly workingDirectory: string;
 }
@@ -80,8 +76,8 @@ async function stopAll({ stops }: Life, log: Log | null): Promise<boolean> {
   return isClean;
 }
 
-function readEngines(readEngineFiles: () => EngineFilesResult): readonly EngineDefinition[] {
-  const loaded = readEngineFiles();
+function readEngines(readEngineFiles: ReadEngineFiles): readonly EngineDefinition[] {
+  const loaded = readEngineFiles([]);
   if (loaded.ok) return loaded.engines;
   throw new ConfigError(`HEADGATE_ENGINES_DIR: ${loaded.problems.map(formatEngineFileProblem).join('\n')}`);
 }
@@ -119,7 +115,7 @@ async function unlessStopRequested({ stopRequested: { signal } }: Life, work: Pr
 
 function readFiles(config: Config): Files {
   const enginesDir = resolve(config.engines.dir ?? fileURLToPath(new URL('../../engines', import.meta.url)));
-  const readEngineFiles = (): EngineFilesResult => loadEngineFiles(enginesDir, { env: config.environment });
+  const readEngineFiles: ReadEngineFiles = (texts) => loadEngineFiles(enginesDir, { env: config.environment, texts });
   const engines = readEngines(readEngineFiles);
   const hosts = readDockerHosts(config.docker, enginesDir);
   requireRunHosts(config, hosts, engines);

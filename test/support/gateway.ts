@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { startApp, type App } from '#app/app.ts';
+import { startApp, type App, type ReadEngineFiles } from '#app/app.ts';
 import { readDockerHosts } from '#app/engines.ts';
 import { readSecretFiles } from '#base/config/files.ts';
 import { parseConfig } from '#base/config/read-config.ts';
@@ -65,8 +65,8 @@ export async function startGateway(options: TestGatewayOptions = {}): Promise<Te
   const config = parseConfig(readSecretFiles(env));
   const logLines: string[] = [];
   const log = createLog('debug', { write: (line: string) => void logLines.push(line) });
-  const readEngineFiles = () => loadEngineFiles(enginesDir, { env: config.environment });
-  const loaded = readEngineFiles();
+  const readEngineFiles: ReadEngineFiles = (texts) => loadEngineFiles(enginesDir, { env: config.environment, texts });
+  const loaded = readEngineFiles([]);
   if (!loaded.ok) throw new Error(loaded.problems.map(formatEngineFileProblem).join('\n'));
   const db = connectDb(databaseUrl);
   const workingDirectory =

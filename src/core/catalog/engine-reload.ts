@@ -25,12 +25,16 @@ export interface EngineFilesState {
   readonly readAtMs: number;
   /** A later reload that was rejected and changed nothing; null if the last reload succeeded. */
   readonly refused: { readonly atMs: number; readonly problems: readonly EngineFileProblem[] } | null;
+  /** Problems of engines that runs declare: these engines are left out. */
+  readonly leftOut: readonly EngineFileProblem[];
 }
 
 export interface EngineReloadParts {
   /** Engines of the files as last read. */
   readonly engines: readonly EngineDefinition[];
-  readonly readFiles: () => EngineFilesResult;
+  /** Problems of the read of `engines`. */
+  readonly leftOut: readonly EngineFileProblem[];
+  readonly readFiles: () => Promise<EngineFilesResult>;
   /** Writes models and prices of the new engines to the database. @returns a function that replaces the old engines */
   readonly catalog: {
     prepare(engines: readonly EngineDefinition[]): Promise<() => void>;
@@ -60,19 +64,19 @@ export interface EngineReload {
 
 export function createEngineReload(parts: EngineReloadParts): EngineReload {
   const { readFiles, catalog, fleet, gateways, clock, log } = parts;
-  let state: EngineFilesState = { readAtMs: clock.now(), refused: null };
+  let state: EngineFilesState = { readAtMs: clock.now(), refused: null, leftOut: parts.leftOut };
   let engines = parts.engines;
   let last: Promise<unknown> = Promise.resolve();
 
   function refuse(problems: readonly EngineFileProblem[]): EngineReloadResult {
     const texts = problems.map(formatEngineFileProblem);
     log.error({ problems: texts }, 'the engine files are invalid; the previous configuration stays in effect');
-    state = { readAtMs: state.readAtMs, refused: { atMs: clock.now(), problems } };
+    state = { ...state, refused: { atMs: clock.now(), problems } };
     return { ok: false, problems };
   }
 
   async function once(): Promise<EngineReloadResult> {
-    const read = readFiles();
+    const read = await readFiles();
     if (!read.ok) return refuse(read.problems);
     const changes = changesBetween(engines, read.engines);
     let applyToFleet: () => void;
@@ -87,7 +91,7 @@ export function createEngineReload(parts: EngineReloadParts): EngineReload {
     applyToFleet();
     applyToCatalog();
     engines = read.engines;
-    state = { readAtMs: clock.now(), refused: null };
+    state = { readAtMs: clock.now(), refused: null, leftOut: read.leftOut ?? [] };
     log.info(changes, 'reloaded the engine files');
     await agree();
     return { ok: true, ...changes };

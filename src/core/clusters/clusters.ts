@@ -58,7 +58,7 @@ export type { ClusterList, ClusterPage } from './cluster-reads.ts';
 export { type LabelChanges, type Labels, labelsMax } from './labels.ts';
 export type { NodePatch } from './node-changes.ts';
 export type { NodeEvent, NodeEventKind, NodeEventResult } from './node-events.ts';
-export type { ClusterPlace, RunContext, RunNode } from './run-context.ts';
+export { type ClusterPlace, readNodeAddresses, type RunContext, type RunNode } from './run-context.ts';
 export { countOtherKeysIdentities } from './access-identity.ts';
 export { parseHostKey, parsePrivateKey, SshKeyError } from './ssh-keys.ts';
 

@@ -88,6 +88,20 @@ export interface ClusterPlace {
   }[];
 }
 
+/** Returns names and addresses of the nodes of clusters that are not archived, in the order in which they were added. */
+export async function readNodeAddresses(
+  db: Db,
+  clusterIds: readonly string[],
+): Promise<readonly { readonly clusterId: string; readonly name: string; readonly address: string }[]> {
+  const { clusterId, name, address } = clusterNodes;
+  return db.orm
+    .select({ clusterId, name, address })
+    .from(clusterNodes)
+    .innerJoin(clusters, eq(clusters.id, clusterId))
+    .where(and(inArray(clusterId, [...clusterIds]), isNull(clusters.archivedAt)))
+    .orderBy(asc(clusterNodes.id));
+}
+
 export async function readPlaces(
   { db, costs }: { readonly db: Db; readonly costs: Pick<Costs, 'nodeAllocations'> },
   clusterIds: readonly string[],

@@ -12,6 +12,8 @@ export interface FleetIdentity {
   readonly fleetSecret: string;
   /** Source of the salts that keep organizations apart in engines; base64url. Never log. */
   readonly cacheSecret: string;
+  /** Source of the keys of engines that runs start on clusters; base64url. Never log. */
+  readonly clusterEngineSecret: string;
 }
 
 const purpose = 'replicas';
@@ -29,6 +31,7 @@ export async function readFleetIdentity({ sql }: Pick<Db, 'sql'>): Promise<Fleet
     fleetId: derived('fleet id').toString('hex').slice(0, 16),
     fleetSecret,
     cacheSecret: derived('cache salts').toString('base64url'),
+    clusterEngineSecret: derived('engines of clusters').toString('base64url'),
   };
 }
 

@@ -64,6 +64,7 @@ export {
   runStatuses,
   lifeSecondsMax,
   lifeSecondsMin,
+  listEngines,
   secretCharsMin,
   stateNotSaved,
   waitHoursMax,

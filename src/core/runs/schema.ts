@@ -128,6 +128,8 @@ export const runs = pgTable(
     webProblem: text('web_problem'),
     /** Users of the web address. */
     access: text('access', { enum: runAccess }).notNull().default('public'),
+    /** True if a platform administrator requested the apply: an engine that it declares serves every organization. */
+    mayServe: boolean('may_serve').notNull().default(false),
     /** The last notice that was raised: that the plan waits, or that the run ended. Null: none. */
     notified: text('notified', { enum: ['plan', 'end'] }),
     /** Seconds from the end of the apply after which the resources are destroyed; null: never. */
@@ -163,6 +165,9 @@ export const runs = pgTable(
       .where(
         sql`${table.status} = 'APPLIED' and (${table.expiresAfter} is not null or ${table.expiresAt} is not null)`,
       ),
+    index('runs_serving_idx')
+      .on(table.installationId)
+      .where(sql`${table.mayServe} and ${table.status} = 'APPLIED'`),
     index('runs_inputs_key_idx').on(sealMark(table.inputs)),
     index('runs_web_idx')
       .on(table.id)

@@ -13,6 +13,7 @@ export const reservedInputs: ReadonlySet<string> = new Set([
   'ssh_user',
   'ssh_private_key',
   'ssh_private_key_file',
+  'engine_api_key',
 ]);
 
 /** Categories with a fixed spelling; others are allowed too. */

@@ -56,12 +56,7 @@ async function list({ api, json, out, err, terminal }: CommandContext): Promise<
   const answer = await api.call('GET', enginesPath);
   const { data, files, differences, pending_prices: pending } = await parseAnswer(engineList, answer);
   out(json ? jsonText(answer) : renderTable(headings, data.map(row), terminal.columns));
-  const refused = files?.refused ?? null;
-  if (refused !== null && !json) {
-    const when = `${timeText(refused.at)} UTC`;
-    const problems = refused.problems.map((problem) => `  ${cleanLine(problem)}\n`).join('');
-    err(`The engine files were rejected at ${when}; the engines still use the files before:\n${problems}`);
-  }
+  if (!json && files !== undefined) err(fileProblemsText(files));
   if (!json && (differences ?? []).length > 0) err(differencesText(differences ?? []));
   if (!json && (pending ?? []).length > 0) {
     const models = (pending ?? []).map(cleanLine).join(', ');
@@ -70,6 +65,19 @@ async function list({ api, json, out, err, terminal }: CommandContext): Promise<
     );
   }
   return exitCodes.ok;
+}
+
+type Files = NonNullable<Read<typeof engineList>['files']>;
+
+/** Describes engine files and engines of runs that are not in effect; empty if there are none. */
+function fileProblemsText({ refused, left_out: leftOut }: Files): string {
+  const lines = (problems: readonly string[]): string =>
+    problems.map((problem) => `  ${cleanLine(problem)}\n`).join('');
+  const rejected =
+    refused === null
+      ? ''
+      : `The engine files were rejected at ${timeText(refused.at)} UTC; the engines still use the files before:\n${lines(refused.problems)}`;
+  return leftOut.length === 0 ? rejected : `${rejected}Engines that runs declare are left out:\n${lines(leftOut)}`;
 }
 
 type Differences = NonNullable<Read<typeof engineList>['differences']>;

@@ -223,6 +223,9 @@ export const engineListSchema = z
           .object({ at: unixSeconds, problems: z.array(z.string()) })
           .nullable()
           .meta({ description: 'Last reload, if it was rejected; null if not' }),
+        left_out: z
+          .array(z.string())
+          .meta({ description: 'Problems of engines that runs of stacks declare, which are left out for that' }),
       })
       .meta({ description: 'Engine files in effect on this gateway' }),
     differences: z

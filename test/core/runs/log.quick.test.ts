@@ -111,8 +111,11 @@ describe('a secret mask', () => {
       { name: 'open', sensitive: false, default: null, ephemeral: false },
     ];
     const stack = { inputs: declared, isGlobal: true, root: '', files: [], web: null };
-    const mask = createMask(secretsOf({ stack, privateKey: 'the private key', inputs }));
-    expect(mask('AKIASECRETUSER99 longsecretvalue77 nested_key 12345678 shown')).toBe('*** *** *** *** shown');
+    const cluster = { engineApiKey: 'key-of-the-engines' };
+    const mask = createMask(secretsOf({ stack, cluster, privateKey: 'the private key', inputs }));
+    expect(mask('AKIASECRETUSER99 longsecretvalue77 nested_key 12345678 key-of-the-engines shown')).toBe(
+      '*** *** *** *** *** shown',
+    );
   });
 
   it('keeps words that are too short to be hidden', () => {

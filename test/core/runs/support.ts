@@ -177,6 +177,7 @@ export function useRuns(): RunsBench {
               organizationId: owners.get(id) ?? id,
               organizationStatus: suspended.has(id) ? ('suspended' as const) : ('active' as const),
               publicDomain: 'apps.test',
+              engineApiKey: 'key-of-the-engines',
               nodes: [node],
             },
       ),

@@ -137,7 +137,7 @@ describe('POST /v1/admin/engines/reload', () => {
     rmSync(join(enginesDir, 'new.yaml'));
     expect((await reload()).status).toBe(200);
     const mended = await filesRead();
-    expect(mended).toEqual({ read_at: expect.any(Number), refused: null });
+    expect(mended).toEqual({ read_at: expect.any(Number), refused: null, left_out: [] });
     expect(mended.read_at).toBeGreaterThanOrEqual(refused.at);
   });
 

@@ -27,7 +27,7 @@ const ordered: string[] = [];
 /** An engine that its schedule keeps off, and one none of whose entries has had its time. */
 const operations: ScriptedOperations = {
   definitions: () => ['nightly', 'fresh'].map((id) => engineDefinition({}, { id, file: `engines/${id}.yaml` })),
-  files: () => ({ readAtMs: 0, refused: null }),
+  files: () => ({ readAtMs: 0, refused: null, leftOut: [] }),
   differences: () => [],
   pendingPrices: () => [],
   list: () => [

@@ -30,7 +30,7 @@ class TestOperations implements ScriptedOperations {
     ];
   }
   files() {
-    return { readAtMs: 0, refused: null };
+    return { readAtMs: 0, refused: null, leftOut: [] };
   }
 
   differing: ReturnType<EngineOperations['differences']> = [];

@@ -9,7 +9,7 @@ const noEngines: ScriptedOperations = {
   list: () => [],
   hosts: () => [],
   orphans: () => [],
-  files: () => ({ readAtMs: 0, refused: null }),
+  files: () => ({ readAtMs: 0, refused: null, leftOut: [] }),
   differences: () => [],
   pendingPrices: () => [],
   async *logs() {},

@@ -19,7 +19,7 @@ const authenticator: Authenticator = {
 /** One engine that runs, and commands that hold at once. */
 const operations: ScriptedOperations = {
   definitions: () => [engineDefinition({}, { id: 'plain' })],
-  files: () => ({ readAtMs: 0, refused: null }),
+  files: () => ({ readAtMs: 0, refused: null, leftOut: [] }),
   differences: () => [],
   pendingPrices: () => [],
   list: () => [

@@ -41,6 +41,7 @@ function runsOf(): Runs {
           name: 'one',
           organizationId: clusterOwner,
           publicDomain: null,
+          engineApiKey: 'key-of-the-engines',
           organizationStatus: 'active' as const,
           nodes: [],
         };

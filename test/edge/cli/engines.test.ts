@@ -24,7 +24,7 @@ class ScriptedFleet implements ScriptedOperations {
     ];
   }
   files() {
-    return { readAtMs: 0, refused: null };
+    return { readAtMs: 0, refused: null, leftOut: [] };
   }
 
   differing: ReturnType<EngineOperations['differences']> = [];

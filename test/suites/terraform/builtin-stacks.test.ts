@@ -45,8 +45,8 @@ async function until<T>(ask: () => T | null | Promise<T | null>): Promise<T> {
 }
 
 describe('the built-in stacks', () => {
-  it('are monitoring, notebook and scheduler', () => {
-    expect(names).toEqual(['monitoring', 'notebook', 'scheduler']);
+  it('are monitoring, notebook, scheduler and vllm', () => {
+    expect(names).toEqual(['monitoring', 'notebook', 'scheduler', 'vllm']);
   });
 
   it.each(names)('include %s: formatted, valid, and with the built-in provider only', async (stack) => {

@@ -176,6 +176,7 @@ export function createRooms(db: Db, place: BillingStore, clock: Clock, options: 
     log,
     gatewayDir: options.dataDir,
     holder: uuidv7(),
+    identity: { clusterEngineSecret: 'secret of the engines of clusters' },
   };
   const raiseIn: CostBudgetsOptions['raiseIn'] = (tx, alert) => raising.raiseIn(tx, alert);
   const billing = {

@@ -36,12 +36,30 @@ function imageReferenceFilled(value: unknown, env: Readonly<Record<string, strin
 }
 
 export type EngineFilesResult =
-  | { readonly ok: true; readonly engines: readonly EngineDefinition[] }
+  | {
+      readonly ok: true;
+      readonly engines: readonly EngineDefinition[];
+      /** Problems of texts that are no files: their engines are left out. */
+      readonly leftOut?: readonly EngineFileProblem[];
+    }
   | { readonly ok: false; readonly problems: readonly EngineFileProblem[] };
 
 export interface EngineFilesOptions {
   /** Environment of the gateway, to check that referenced variables are set; absent for validation elsewhere. */
   readonly env?: Readonly<Record<string, string | undefined>>;
+  /** Engines beside those of the files, which come first. */
+  readonly texts?: readonly EngineText[];
+}
+
+/** An engine that no file describes, in the format of engine files. */
+export interface EngineText {
+  /** Name for messages, which no file has. */
+  readonly file: string;
+  readonly text: string;
+  /** Variables that only this text refers to. */
+  readonly env: Readonly<Record<string, string>>;
+  /** The reason why there is no text; null if there is one. */
+  readonly problem: string | null;
 }
 
 interface ReadFile {
@@ -77,7 +95,24 @@ export function loadEngineFiles(folder: string, options: EngineFilesOptions = {}
     found.push({ path: join(folder, name), file });
   }
   if (found.length > enginesMax) problems.push(wholeFile(folderName, `more than ${enginesMax} files`));
-  return readAll(found, { options, earlier: problems, hosts: hostNames(folder), isWhole: true });
+  return readWithTexts(found, { options, earlier: problems, hosts: hostNames(folder), isWhole: true });
+}
+
+/** Reads files, and the texts that have no problem by themselves or beside the others. */
+function readWithTexts(files: readonly FoundFile[], how: ReadAllOptions): EngineFilesResult {
+  const leftOut: EngineFileProblem[] = [];
+  let texts = how.options.texts ?? [];
+  for (;;) {
+    const result = readAll([...files, ...texts], how);
+    if (result.ok) return { ...result, leftOut };
+    const isBad = new Set(result.problems.map(({ file }) => file));
+    const bad = texts.filter(({ file }) => isBad.has(file));
+    if (bad.length === 0) return result;
+    // A text is one line.
+    for (const { file } of bad)
+      leftOut.push(...result.problems.filter((one) => one.file === file).map((one) => ({ ...one, line: null })));
+    texts = texts.filter((text) => !bad.includes(text));
+  }
 }
 
 /** Returns the hosts and pools that files may name; null if hosts.yaml itself has problems. */
@@ -107,11 +142,14 @@ interface ReadAllOptions {
   readonly isWhole: boolean;
 }
 
-function readAll(files: readonly FoundFile[], { options, earlier, hosts, isWhole }: ReadAllOptions): EngineFilesResult {
+function readAll(
+  files: readonly (FoundFile | EngineText)[],
+  { options, earlier, hosts, isWhole }: ReadAllOptions,
+): EngineFilesResult {
   const problems = [...earlier];
   const read: ReadFile[] = [];
-  for (const { path, file } of files) {
-    const result = readEngineFile(path, file, options);
+  for (const one of files) {
+    const result = 'path' in one ? readEngineFile(one.path, one.file, options) : readOther(one, options);
     problems.push(...result.problems);
     if (result.read !== null) read.push(result.read);
   }
@@ -121,6 +159,11 @@ function readAll(files: readonly FoundFile[], { options, earlier, hosts, isWhole
   if (hosts !== null) problems.push(...unknownHosts(read, hosts));
   if (problems.length > 0) return { ok: false, problems };
   return { ok: true, engines: withFallbackIds(read.map(({ definition }) => definition)) };
+}
+
+function readOther({ file, text, env, problem }: EngineText, options: EngineFilesOptions): ReadResult {
+  if (problem !== null) return refused(wholeFile(file, problem));
+  return readEngineText(text, file, { ...options, env: { ...options.env, ...env }, folder: null });
 }
 
 function readEngineFile(path: string, file: string, options: EngineFilesOptions): ReadResult {

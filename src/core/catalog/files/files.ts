@@ -31,12 +31,14 @@ export {
   type VolumeMount,
 } from './engine-definition.ts';
 export { type EngineFileProblem, formatEngineFileProblem } from './engine-file-problem.ts';
+export { clusterEngineText } from './cluster-engine.ts';
 export { givesParallelSize } from './container-checks.ts';
 export { engineJsonSchema } from './engine-file-schema.ts';
 export {
   checkEngineText,
   type EngineFilesOptions,
   type EngineFilesResult,
+  type EngineText,
   loadEngineFileList,
   loadEngineFiles,
 } from './engine-files.ts';

@@ -12,6 +12,7 @@ export const injectedNames = [
   'ssh_user',
   'ssh_private_key',
   'ssh_private_key_file',
+  'engine_api_key',
 ] as const;
 
 /** Folder of the package in the work folder. */
@@ -115,6 +116,7 @@ function variablesOf({ stack, cluster, privateKey, node, inputs }: RunContext, c
     ssh_user: nodes[0]?.ssh_user ?? 'root',
     ssh_private_key: privateKey,
     ssh_private_key_file: `${cwd}/${platformDir}/id`,
+    engine_api_key: cluster.engineApiKey,
   };
   const declared = new Set(stack.inputs.map(({ name }) => name));
   const all: Record<string, unknown> = { ...inputs, ...injected };
@@ -124,12 +126,15 @@ function variablesOf({ stack, cluster, privateKey, node, inputs }: RunContext, c
 /** Values that no log may show. */
 export function secretsOf({
   stack,
+  cluster,
   privateKey,
   inputs,
-}: Pick<RunContext, 'stack' | 'privateKey' | 'inputs'>): string[] {
+}: Pick<RunContext, 'stack' | 'privateKey' | 'inputs'> & {
+  readonly cluster: Pick<ClusterContext, 'engineApiKey'>;
+}): string[] {
   const hidden = stack.inputs.filter((input) => input.sensitive);
   const sensitive = hidden.map(({ name, default: otherwise }) => inputs[name] ?? otherwise);
-  return [privateKey, ...sensitive.flatMap(textsIn)];
+  return [privateKey, cluster.engineApiKey, ...sensitive.flatMap(textsIn)];
 }
 
 /** Addresses that a run may reach, where its runner limits the network. */

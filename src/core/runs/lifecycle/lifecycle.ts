@@ -4,6 +4,7 @@ export { type Claims, createClaims } from './claims.ts';
 export { type ChangeSummary, type LogLine, readLogLine } from './log-line.ts';
 export { createMask, createPieceMask, type Mask, type PieceMask, secretCharsMin } from './mask.ts';
 export { dropOldLogs } from './old-logs.ts';
+export { type DeclaredEngine, type DeclaredWebPort, listEngines, listWebPorts } from './declared.ts';
 export { outputsOf, readOutputs, type RunOutput } from './outputs.ts';
 export { type PlanChanges, type PlannedResource, readPlanChanges } from './plan-changes.ts';
 export { releaseVersions } from './release-versions.ts';
@@ -19,18 +20,7 @@ export {
 } from './run-expiry.ts';
 export { notifyRuns, type RunNotice } from './run-notices.ts';
 export type { ApplyRequest, ChangeResult, StartResult } from './run-requests.ts';
-export {
-  type DeclaredWebPort,
-  findRun,
-  listRuns,
-  listWebPorts,
-  lockRuns,
-  type LoggedLine,
-  readLog,
-  readPlan,
-  type Run,
-  type RunList,
-} from './run-rows.ts';
+export { findRun, listRuns, lockRuns, type LoggedLine, readLog, readPlan, type Run, type RunList } from './run-rows.ts';
 export { type DeclaredInput, type ShownInput, textsIn } from './shown-inputs.ts';
 export { createStarts, type Starts } from './run-starts.ts';
 export {

@@ -26,6 +26,8 @@ export interface ApplyRequest {
   readonly inputs: Readonly<Record<string, unknown>>;
   /** Users of the web address, if the run gets one. */
   readonly access: RunAccess;
+  /** True if a platform administrator requests the apply: an engine that it declares then serves every organization. */
+  readonly mayServe?: boolean;
   readonly author: Author;
 }
 

@@ -13,7 +13,6 @@ import {
   type RunOperation,
   type RunOrigin,
   type RunStatus,
-  statusesBefore,
   unfinishedStatuses,
 } from './run-status.ts';
 import type { ShownInput } from './shown-inputs.ts';
@@ -61,6 +60,8 @@ export interface Run {
   readonly logLines: number;
   /** Seconds from the end of the apply after which the resources are destroyed, as requested; null: never. */
   readonly expiresAfter: number | null;
+  /** True if a platform administrator requested the apply: an engine that it declares serves every organization. */
+  readonly mayServe: boolean;
   /** Null unless the run is APPLIED and expires. */
   readonly expiresAtMs: number | null;
   /** True if the record of what the run created, and the state that it left, were dropped. */
@@ -100,7 +101,7 @@ const columns = `r.id, r.installation_id as "installationId", r.cluster_id as "c
     where q.cluster_id = r.cluster_id and q.status = 'PENDING' and q.id <= r.id)::int end as "queuePosition",
   r.created_by_key as "createdByKey", ${ms('r.created_at')} as "createdAtMs", ${ms('r.started_at')} as "startedAtMs",
   ${ms('r.ended_at')} as "endedAtMs", r.changes, r.outputs, r.web,
-  r.web_problem as "webProblem", r.access, r.log_lines as "logLines", r.expires_after as "expiresAfter",
+  r.web_problem as "webProblem", r.access, r.log_lines as "logLines", r.expires_after as "expiresAfter", r.may_serve as "mayServe",
   case when r.status = 'APPLIED' then ${ms(expiresAt)} end as "expiresAtMs",
   r.forgotten_at is not null as "isForgotten", ${isOvertaken} as "isOvertaken"`;
 
@@ -172,31 +173,6 @@ export async function readLog(db: Sql, runId: string, after: number, limit: numb
     where run_id = ${runId} and seq > ${after} order by seq limit ${limit}`;
 }
 
-/** A web port whose software is installed, as far as runs know. */
-export interface DeclaredWebPort {
-  readonly runId: string;
-  readonly installationId: string;
-  readonly clusterId: string;
-  readonly stackName: string;
-  /** A node's name; empty for the whole cluster. */
-  readonly node: string;
-  readonly web: WebPort;
-  readonly access: RunAccess;
-}
-
-/** Lists the web ports of runs that are APPLIED and that nobody has asked to destroy. */
-export async function listWebPorts(db: Sql): Promise<readonly DeclaredWebPort[]> {
-  const unfinished = ['PENDING', ...statusesBefore('DESTROYED')];
-  return db<DeclaredWebPort[]>`
-    select r.id as "runId", r.installation_id as "installationId", r.cluster_id as "clusterId",
-      i.stack_name as "stackName", i.node, r.web, r.access
-    from runs r join installations i on i.id = r.installation_id
-    where r.status = 'APPLIED' and r.web is not null and not exists (
-      select 1 from runs d
-      where d.installation_id = r.installation_id and ${db.unsafe(isRemoving)} and d.status in ${db(unfinished)})
-    order by r.installation_id`;
-}
-
 export interface NewRun {
   /**
    * The installation of a run that follows another one. Without it, the current installation of the stack on this node.
@@ -216,6 +192,8 @@ export interface NewRun {
   readonly operation: RunOperation;
   readonly access: RunAccess;
   readonly expiresAfter?: number | null;
+  /** True for applies that a platform administrator requested: their engine serves every organization. */
+  readonly mayServe?: boolean;
   readonly retryOf: string | null;
   readonly author: Author;
 }
@@ -299,11 +277,12 @@ export async function insertRun(
   const inputs = await seal(id);
   await tx.execute(sql`
     insert into runs (id, installation_id, cluster_id, organization_id, stack_version_id, operation, access, status, inputs,
-      retry_of, stack_version, shown_inputs, origin, mode, expires_after, created_by_user, created_by_key, created_at)
+      retry_of, stack_version, shown_inputs, origin, mode, expires_after, may_serve, created_by_user, created_by_key,
+      created_at)
     values (${id}, ${installationId}, ${run.clusterId}, ${run.organizationId}, ${run.stackVersionId}, ${run.operation},
       ${run.access}, 'PENDING', ${inputs}, ${run.retryOf}, ${run.stackVersion},
       ${run.shownInputs === null ? null : JSON.stringify(run.shownInputs)}::jsonb, ${run.origin}, ${run.mode},
-      ${run.operation === 'apply' ? (run.expiresAfter ?? null) : null}, ${userIdOf(run.author.actor)},
+      ${run.operation === 'apply' ? (run.expiresAfter ?? null) : null}, ${run.mayServe ?? false}, ${userIdOf(run.author.actor)},
       ${keyIdOf(run.author.actor)}, clock_timestamp())`);
   return { id, isNew: true };
 }

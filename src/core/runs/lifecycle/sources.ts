@@ -90,6 +90,8 @@ export interface ClusterContext {
   readonly organizationId: string;
   readonly organizationStatus: 'active' | 'suspended' | 'closed';
   readonly publicDomain: string | null;
+  /** Key of the engines that runs start on this cluster. A secret. */
+  readonly engineApiKey: string;
   readonly nodes: readonly ClusterNode[];
 }
 

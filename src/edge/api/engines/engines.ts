@@ -256,9 +256,10 @@ function shownOf(problems: readonly EngineFileProblem[]): string[] {
   return problems.length > shown.length ? [...shown, `and ${problems.length - shown.length} more`] : shown;
 }
 
-const toFilesAnswer = ({ readAtMs, refused: last }: EngineFilesState) => ({
+const toFilesAnswer = ({ readAtMs, refused: last, leftOut }: EngineFilesState) => ({
   read_at: toUnixSeconds(readAtMs),
   refused: last === null ? null : { at: toUnixSeconds(last.atMs), problems: shownOf(last.problems) },
+  left_out: shownOf(leftOut),
 });
 
 const toDifferenceAnswer = ({ kind, name, forMs, isOverdue, values }: OperatedDifference) => ({

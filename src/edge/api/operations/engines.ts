@@ -99,7 +99,7 @@ export const engines: Tag = {
       answer: {
         object: 'list',
         data: [engine],
-        files: { read_at: created, refused: null },
+        files: { read_at: created, refused: null, left_out: [] },
         differences: [],
         pending_prices: [],
       },

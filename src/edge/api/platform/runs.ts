@@ -128,6 +128,7 @@ function registerApply(app: ApiApp, parts: RunRoutesParts): void {
       access: body.access,
       expiresAfter: body.expires_after ?? null,
       mode: modeOf(body),
+      mayServe: viewer.isAdmin,
       author: authorOf(context),
     };
     const run = started(await runs.apply(request));

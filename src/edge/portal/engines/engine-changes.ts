@@ -65,6 +65,17 @@ export function refusedFiles({ read_at: readAt, refused }: EngineListAnswer['fil
   );
 }
 
+/** Shows why engines that runs declare are left out. */
+export function leftOutEngines({ left_out: problems }: EngineListAnswer['files']): MaybeHtml {
+  if (problems.length === 0) return null;
+  return notice(
+    'bad',
+    html`<p><strong>Engines that runs declare are left out.</strong></p>
+      <p class="lines">${problems.join('\n')}</p>
+      <p>Fix the output “engine” of the stack, then apply it again.</p>`,
+  );
+}
+
 /** Lists reloads, newest first. Reloads by SIGHUP are not in the audit log, because no user requested them. */
 export function reloadList(
   reloads: readonly AuditEntryAnswer[],

@@ -18,7 +18,7 @@ import {
   type Visit,
 } from '#edge/portal/ui/ui.ts';
 import { duration, engineBadge, enginePath, expectedStartMs, failureText, memory, needs } from './engine-words.ts';
-import { readReloads, refusedFiles, reloadList } from './engine-changes.ts';
+import { leftOutEngines, readReloads, refusedFiles, reloadList } from './engine-changes.ts';
 
 /**
  * Lists engine problems that an operator has to fix, with a retry button. Returns null for visitors who may not manage
@@ -79,7 +79,7 @@ async function enginesPageOf(visit: Visit, refusal: Refusal | null): Promise<Res
   const said = visit.takeNotice() === 'reloaded';
   const body = html`${said ? notice('good', 'Engine files reloaded. Changes are listed below.') : null}
     ${refusal === null || files.refused !== null ? null : notice('bad', html`<p class="lines">${refusal.message}</p>`)}
-    ${refusedFiles(files)}
+    ${refusedFiles(files)} ${leftOutEngines(files)}
     <div
       id="live"
       hx-get="/portal/engines"

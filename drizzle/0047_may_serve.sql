@@ -1,0 +1,2 @@
+ALTER TABLE "runs" ADD COLUMN "may_serve" boolean DEFAULT false NOT NULL;--> statement-breakpoint
+CREATE INDEX "runs_serving_idx" ON "runs" USING btree ("installation_id") WHERE "runs"."may_serve" and "runs"."status" = 'APPLIED';
