@@ -3,7 +3,7 @@ import { type EngineKind, isTriedVllm } from '#core/catalog/catalog.ts';
 import { type FailureCause, failureCause, type ReplicaDeployment } from '#core/fleet/drivers/drivers.ts';
 import { type ReplicaBounds, replicaBoundsAt } from './policy.ts';
 import type { Engine, EngineStatus, ReplicaSlot } from '#core/fleet/serving/serving.ts';
-import type { PublishedEngine, PublishedReplica } from '#core/fleet/store/store.ts';
+import type { PublishedEngine, PublishedReplica, StartTimeline } from '#core/fleet/store/store.ts';
 import { downloadText } from './download-text.ts';
 import { warningsOf } from './engine-warnings.ts';
 
@@ -34,6 +34,8 @@ export interface EngineView {
   readonly lastStartMs: number | null;
   /** Last few start times, newest last. */
   readonly startTimesMs: readonly number[];
+  /** The newest start, also one that runs or has failed; null if none is known. */
+  readonly lastStart: StartTimeline | null;
   /** Leases of this gateway. */
   readonly leases: number;
   /** Requests that wait at this gateway. */
@@ -140,8 +142,8 @@ function replicaView(engine: Engine, replica: PublishedReplica): ReplicaView {
 /** Returns this gateway's view of an engine, with its published state. */
 export function viewOf(engine: Engine, clock: Clock): EngineView {
   const { replicas } = engine;
-  const published = engine.current ?? { ...nothingPublished, sinceMs: clock.now() };
-  const { sinceMs, retryAtMs, startTimesMs, rollout } = published;
+  const published = { lastStart: null, ...(engine.current ?? { ...nothingPublished, sinceMs: clock.now() }) };
+  const { sinceMs, retryAtMs, startTimesMs, rollout, lastStart } = published;
   const isSilent = published.phase === 'ready' && engine.isSilent();
   const isRetried = published.phase === 'failed' && retryAtMs !== null;
   const phase = isSilent ? 'failed' : isRetried ? 'retrying' : published.phase;
@@ -159,6 +161,7 @@ export function viewOf(engine: Engine, clock: Clock): EngineView {
     held: phase === 'held',
     lastStartMs: startTimesMs.at(-1) ?? null,
     startTimesMs,
+    lastStart,
     leases: replicas.leases(),
     waiting: engine.waiting(),
     kind: engine.kind,

@@ -81,6 +81,7 @@ export {
   createGoodSpecTable,
   createLocalStore,
   type EngineCommand,
+  type StartTimeline,
 } from '#core/fleet/store/store.ts';
 export type { EngineView, ReplicaView } from './engine-view.ts';
 export { fileBounds, type ReplicaBounds } from './policy.ts';

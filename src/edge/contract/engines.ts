@@ -54,6 +54,44 @@ const scheduleEntry = z
   })
   .meta({ id: 'EngineScheduleEntry' });
 
+const lastStartSchema = z
+  .object({
+    replica: z.string().meta({ description: 'Id of the replica' }),
+    steps: z
+      .array(
+        z.object({
+          phase: z
+            .enum([
+              'requested',
+              'pulling',
+              'creating',
+              'downloading',
+              'loading',
+              'checking',
+              'ready',
+              'failed',
+              'canceled',
+            ])
+            .meta({
+              description:
+                '`requested`: a place is chosen, and engines there end. `pulling`: the image is downloaded. ' +
+                '`creating`: the container or process is created. `downloading`: the weights are downloaded. ' +
+                '`loading`: the process runs, and its health check does not succeed yet. `checking`: canaries run. ' +
+                '`ready`, `failed` and `canceled` are the last phase',
+            }),
+          at: unixSeconds.meta({ description: 'Start of the phase in Unix seconds' }),
+          duration_ms: z.int().nullable().meta({ description: 'Milliseconds; null for the last phase' }),
+        }),
+      )
+      .meta({ description: 'Phases, oldest first; a phase may occur more than once' }),
+    total_ms: milliseconds.meta({ description: 'Milliseconds from the first to the last phase' }),
+    failure: z
+      .object({ message: z.string(), detail: z.string().nullable() })
+      .nullable()
+      .meta({ description: 'Why the start failed; null if it did not' }),
+  })
+  .meta({ id: 'EngineStart' });
+
 /** An engine with its replicas. */
 export const engineSchema = z
   .object({
@@ -145,6 +183,9 @@ export const engineSchema = z
     start_times_ms: z.array(milliseconds).meta({
       description:
         'Recent start times in milliseconds, newest last: from the start request to the first request served',
+    }),
+    last_start: lastStartSchema.nullable().meta({
+      description: 'The newest start, also one that is in progress or has failed; null if none is known',
     }),
   })
   .meta({ id: 'Engine' });

@@ -59,6 +59,12 @@ describe('an engine', () => {
     const started = await inState('ready');
     expect(started.replicas).toMatchObject([{ state: 'ready', host: 'local', gpus: [] }]);
     expect(started.start_times_ms).toHaveLength(1);
+    const { replica, steps, total_ms, failure }: Body = started.last_start;
+    const phases = steps.map(({ phase }: Body) => phase);
+    expect([replica, phases[0], phases.at(-1), failure]).toEqual([started.replicas[0].id, 'requested', 'ready', null]);
+    expect(phases).toEqual(expect.arrayContaining(['creating', 'loading', 'checking']));
+    const sum = steps.reduce((total: number, { duration_ms: ms }: Body) => total + (ms ?? 0), 0);
+    expect([sum, steps.at(-1).duration_ms]).toEqual([total_ms, null]);
     expect((await chat()).status).toBe(200);
     await order('restart');
     await eventually(async () => {

@@ -18,6 +18,7 @@ const common = {
   leases: 0,
   waiting: 0,
   startTimesMs: [],
+  lastStart: null,
   rollout: null,
 } as const;
 

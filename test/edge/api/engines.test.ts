@@ -92,6 +92,7 @@ function engine(engineId: string, over: Partial<OperatedEngine> = {}): OperatedE
     leases: 0,
     waiting: 0,
     startTimesMs: [],
+    lastStart: null,
     rollout: null,
     bounds: { min: 0, max: 1, schedule: null },
     ...over,
@@ -217,6 +218,7 @@ describe('an engine', () => {
       group: { name: 'large', swap: true, exclusive: false, persistent: false },
       queue: { running: 3, waiting: 7 },
       start_times_ms: [812, 790],
+      last_start: null,
     });
   });
 

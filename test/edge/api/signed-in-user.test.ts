@@ -37,6 +37,7 @@ const operations: ScriptedOperations = {
       leases: 0,
       waiting: 0,
       startTimesMs: [],
+      lastStart: null,
       rollout: null,
       bounds: { min: 0, max: 1, schedule: null },
     },

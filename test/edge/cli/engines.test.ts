@@ -44,14 +44,14 @@ class ScriptedFleet implements ScriptedOperations {
       retryAtMs: null,
       failures: 0,
       startTimesMs: [],
+      lastStart: null,
       rollout: null,
       bounds: { min: 0, max: 1, schedule: null },
       kind: 'vllm' as const,
       warnings: this.warnings,
     };
-    const version = { name: '0.99.0', isTried: false };
-    const fresh = { progress: null, sinceMs: 0, deployment: null };
-    const replica = { ...fresh, version, gpuIds: ['GPU-1'], healthy: true, leases: 2 };
+    const fresh = { progress: null, sinceMs: 0, deployment: null, version: { name: '0.99.0', isTried: false } };
+    const replica = { ...fresh, gpuIds: ['GPU-1'], healthy: true, leases: 2 };
     return [
       {
         ...common,

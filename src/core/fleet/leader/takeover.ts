@@ -1,7 +1,7 @@
 import type { EngineSpec, ObservedReplica } from '#core/fleet/drivers/drivers.ts';
 import { type EngineState, isAlive, type LeaderState, newEngine, type ReplicaState } from '#core/fleet/plan/plan.ts';
 import { settingsOf } from '#core/fleet/policy.ts';
-import type { Published, PublishedEngine, PublishedReplica } from '#core/fleet/store/store.ts';
+import type { Published, PublishedEngine, PublishedReplica, StartTimeline } from '#core/fleet/store/store.ts';
 
 /**
  * State that a new leader gets from the last one: the published state, which the first reconciliation makes equal to
@@ -59,12 +59,19 @@ function engineOf(from: Inheritance, published: PublishedEngine, spec: EngineSpe
     recovering: isSame && phase === 'starting' && replicas.length === 0 && hadFailed,
     target: replicas.filter(isAlive).length,
     startTimesMs: published.startTimesMs,
+    lastStart: moved(published.lastStart, offsetMs),
     lastCommand: published.lastCommand ?? null,
     rollout: isSame && published.rollout?.state === 'refused' ? published.rollout : null,
     replicas,
     phase,
     sinceMs: published.sinceMs + offsetMs,
   };
+}
+
+/** Returns the record with its times moved to another clock. */
+function moved(record: StartTimeline | null | undefined, byMs: number): StartTimeline | null {
+  if (!record) return null;
+  return { ...record, steps: record.steps.map(({ phase, atMs }) => ({ phase, atMs: Math.round(atMs + byMs) })) };
 }
 
 /** Leaders of older versions do not publish every count. */
@@ -124,6 +131,7 @@ export function publishable(state: LeaderState, offsetMs: number): PublishedEngi
     wedges: engine.wedges,
     replicas: engine.replicas.map((replica) => publishedReplica(replica, offsetMs)),
     startTimesMs: engine.startTimesMs.map(Math.round),
+    lastStart: moved(engine.lastStart, -offsetMs),
     rollout: engine.rollout,
     lastCommand: engine.lastCommand,
   }));

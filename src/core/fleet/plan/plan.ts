@@ -8,6 +8,7 @@ import { advanceReplicas } from './replica.ts';
 import { reduceAndRenew } from './rollout.ts';
 import { makeRoomElsewhere } from './eviction.ts';
 import { setTarget } from './scale.ts';
+import { noteStart } from './start-record.ts';
 import { hasStalled } from './stall.ts';
 import { type EngineState, isAlive, isArriving, isRefused, type LeaderState, newEngine } from './state.ts';
 
@@ -48,7 +49,10 @@ export function plan(state: LeaderState, facts: LeaderFacts, policy: FleetPolicy
   }
   placeStarts(draft, seen);
   makeRoomElsewhere(draft, seen);
-  for (const engine of draft.engines) notePhase(engine, facts.nowMs);
+  for (const engine of draft.engines) {
+    noteStart(draft, engine);
+    notePhase(engine, facts.nowMs);
+  }
   // A removed engine stays until nothing of it is left to clean up.
   const observedEngines = new Set([...facts.observed.values()].map(({ replica }) => replica.engineId));
   const engines = draft.engines.filter(

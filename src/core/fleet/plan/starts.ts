@@ -4,6 +4,7 @@ import { makeRoom } from './eviction.ts';
 import { failRequest, refuseRollout } from './failure.ts';
 import { judgeMemory, noteTouched } from './gpu-memory.ts';
 import { anyReplica, hostsOf, placeNeed, plannedOccupants, presentOccupants, stayingReplica } from './occupants.ts';
+import { beginRecord } from './start-record.ts';
 import { findPlace, hasPlace, holdersOf, type PlaceNeed, type PlaceOutcome } from './placement.ts';
 import {
   type Claim,
@@ -158,6 +159,7 @@ function tryStart(draft: Draft, engine: EngineState, own: Claim): void {
   if (placement.gpuIds.length > 0 && !judgeMemory(draft, engine, current)) return;
   const replicaId = newReplicaId(engine.id);
   engine.claim = null;
+  engine.lastStart = beginRecord(replicaId, own.sinceMs, nowMs);
   engine.replicas.push({
     id: replicaId,
     specHash: spec.hash,

@@ -1,6 +1,6 @@
 import type { EngineSpec, FailureCause, Placement } from '#core/fleet/drivers/drivers.ts';
 import type { ReplicaBounds } from '#core/fleet/policy.ts';
-import type { Download, PublishedEngine, PublishedReplica } from '#core/fleet/store/store.ts';
+import type { Download, PublishedEngine, PublishedReplica, StartTimeline } from '#core/fleet/store/store.ts';
 
 /**
  * The leader's knowledge of each engine and replica, kept between two reconciliations. All times are monotonic
@@ -108,6 +108,9 @@ export interface Failure {
   readonly retryAtMs: number;
 }
 
+/** The phases of a start, in monotonic milliseconds. */
+export type StartRecord = StartTimeline;
+
 export interface EngineState {
   readonly id: string;
   /** Spec of the file. */
@@ -146,6 +149,8 @@ export interface EngineState {
   waitingSinceMs: number | null;
   /** Durations of the last starts, newest last. */
   startTimesMs: readonly number[];
+  /** The newest start; null before the first. */
+  lastStart: StartRecord | null;
   rollout: PublishedEngine['rollout'];
   replicas: ReplicaState[];
   phase: PublishedEngine['phase'];
@@ -188,6 +193,7 @@ export function newEngine(spec: EngineSpec, nowMs: number): EngineState {
     lastCommand: null,
     waitingSinceMs: null,
     startTimesMs: [],
+    lastStart: null,
     rollout: null,
     replicas: [],
     phase: 'stopped',

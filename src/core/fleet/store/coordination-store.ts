@@ -64,6 +64,32 @@ export interface PublishedEngine {
   readonly rollout: { readonly specHash: string; readonly state: 'checking' | 'refused'; readonly text: string } | null;
   /** Id of the newest command that was carried out; null or absent: none is remembered. */
   readonly lastCommand?: string | null;
+  /** The newest start; null or absent: none is remembered. */
+  readonly lastStart?: StartTimeline | null;
+}
+
+/**
+ * Phase of a start. `requested`: a place is chosen, and engines there end. `creating`: the container or process is
+ * created. `loading`: it runs, and its health check does not succeed yet. `checking`: canaries run.
+ */
+export type StartPhase =
+  | 'requested'
+  | 'pulling'
+  | 'creating'
+  | 'downloading'
+  | 'loading'
+  | 'checking'
+  | 'ready'
+  | 'failed'
+  | 'canceled';
+
+/** The phases of a start, oldest first. */
+export interface StartTimeline {
+  readonly replicaId: string;
+  /** Times are milliseconds since the Unix epoch. */
+  readonly steps: readonly { readonly phase: StartPhase; readonly atMs: number }[];
+  /** Why the start failed; null if it did not. */
+  readonly cause: FailureCause | null;
 }
 
 /** A download of weights. */

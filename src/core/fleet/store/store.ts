@@ -13,6 +13,8 @@ export type {
   Published,
   PublishedEngine,
   PublishedReplica,
+  StartPhase,
+  StartTimeline,
 } from './coordination-store.ts';
 export { createDbStore } from './db-store.ts';
 export { createGoodSpecTable, readGoodDefinitions } from './good-spec-table.ts';

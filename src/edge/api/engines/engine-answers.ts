@@ -1,5 +1,5 @@
 import type { EngineDefinition, ScheduleEntry } from '#core/catalog/catalog.ts';
-import { fileBounds, type ReplicaBounds } from '#core/fleet/fleet.ts';
+import { fileBounds, type ReplicaBounds, type StartTimeline } from '#core/fleet/fleet.ts';
 import { toUnixSeconds } from '#edge/api/shared/shared.ts';
 import type { EngineAnswer, HostAnswer } from '#edge/contract/engines.ts';
 import type { OperatedEngine, OperatedHost, OperatedOrphan, OperatedReplica } from './engine-operations.ts';
@@ -40,7 +40,7 @@ function toScale({ driver }: EngineDefinition): Scale {
 
 type Condition = Pick<
   EngineAnswer,
-  'state' | 'since' | 'held' | 'last_failure' | 'rollout' | 'queue' | 'start_times_ms'
+  'state' | 'since' | 'held' | 'last_failure' | 'rollout' | 'queue' | 'start_times_ms' | 'last_start'
 >;
 
 const disabled: Condition = {
@@ -51,10 +51,11 @@ const disabled: Condition = {
   rollout: null,
   queue: { running: 0, waiting: 0 },
   start_times_ms: [],
+  last_start: null,
 };
 
 function toCondition(engine: OperatedEngine): Condition {
-  const { phase, sinceMs, rollout, leases, waiting, startTimesMs } = engine;
+  const { phase, sinceMs, rollout, leases, waiting, startTimesMs, lastStart } = engine;
   return {
     state: phase,
     since: toUnixSeconds(sinceMs),
@@ -63,6 +64,20 @@ function toCondition(engine: OperatedEngine): Condition {
     rollout: rollout === null ? null : { state: rollout.state, message: rollout.text },
     queue: { running: leases, waiting },
     start_times_ms: startTimesMs.map(Math.round),
+    last_start: lastStart === null ? null : toStart(lastStart),
+  };
+}
+
+function toStart({ replicaId, steps, cause }: StartTimeline): NonNullable<EngineAnswer['last_start']> {
+  const [first, last] = [steps[0]?.atMs ?? 0, steps.at(-1)?.atMs ?? 0];
+  return {
+    replica: replicaId,
+    steps: steps.map(({ phase, atMs }, index) => {
+      const next = steps[index + 1]?.atMs;
+      return { phase, at: toUnixSeconds(atMs), duration_ms: next === undefined ? null : Math.max(0, next - atMs) };
+    }),
+    total_ms: Math.max(0, last - first),
+    failure: cause === null ? null : { message: cause.publicText, detail: cause.detail ?? null },
   };
 }
 

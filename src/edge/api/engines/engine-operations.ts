@@ -1,5 +1,5 @@
 import type { EngineDefinition, EngineFilesState } from '#core/catalog/catalog.ts';
-import type { LogLine, LogOptions, ReplicaBounds } from '#core/fleet/fleet.ts';
+import type { LogLine, LogOptions, ReplicaBounds, StartTimeline } from '#core/fleet/fleet.ts';
 
 /** Interface through which the operations API reads fleet and engine files; the composition root provides it. */
 
@@ -57,6 +57,8 @@ export interface OperatedEngine {
   readonly waiting: number;
   /** Start times, newest last. */
   readonly startTimesMs: readonly number[];
+  /** The newest start; null if none is known. */
+  readonly lastStart: StartTimeline | null;
   readonly rollout: { readonly state: 'checking' | 'refused'; readonly text: string } | null;
   readonly bounds: ReplicaBounds;
 }

@@ -38,6 +38,7 @@ import {
   needs,
   stateWords,
 } from './engine-words.ts';
+import { lastStart } from './last-start.ts';
 import { readRunning, runningTable } from './running-requests.ts';
 
 const dayMs = 86_400_000;
@@ -126,7 +127,7 @@ function livePart(
     ${failure(visit, engine)} ${rollout(visit, engine)} ${warnings(engine)} ${numbers(parts, engine)}
     ${section('replicas', 'Replicas', replicaTable(engine, parts.clock.now()))}
     ${section('requests', 'Running requests', runningTable(visit, engine.id, running, parts.clock.now()))}
-    ${scheduleOf(engine)}
+    ${lastStart(engine, parts.clock.now())} ${scheduleOf(engine)}
   </div>`;
 }
 
