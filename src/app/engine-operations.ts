@@ -30,6 +30,7 @@ export function createEngineOperations({
     differences: () => agreement.differences(),
     pendingPrices: () => gateway.catalog.pending(),
     list: () => fleet.list(),
+    samples: (engineId) => fleet.samples(engineId),
     logs: (engineId, replicaId, request) => readLogs(source, { engineId, replicaId }, request),
     hosts: () => fleet.hosts(),
     orphans: () => fleet.orphans(),

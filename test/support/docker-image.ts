@@ -26,7 +26,7 @@ const wanted = process.env.NVIDIA_VISIBLE_DEVICES ?? '';
 const ids = wanted === 'all' ? ['GPU-aaaa', 'GPU-bbbb'] : wanted.split(',').filter((id) => id.startsWith('GPU-'));
 if (ids.length === 0) { console.log('No devices were found'); process.exit(6); }
 const query = process.argv.slice(2).find((argument) => argument.startsWith('--query-'));
-const rows = { 'uuid,memory.total,name,index,mig.mode.current': '81920, Fake H100, 0, [N/A]', 'uuid,memory.used,memory.total': '4096, 81920', 'gpu_uuid,pid,process_name': '4711, python3' };
+const rows = { 'uuid,memory.total,name,index,mig.mode.current': '81920, Fake H100, 0, [N/A]', 'uuid,memory.used,memory.total,utilization.gpu': '4096, 81920, 37', 'gpu_uuid,pid,process_name': '4711, python3' };
 for (const id of ids) console.log(id + ', ' + rows[query.split('=')[1]]);
 `;
 

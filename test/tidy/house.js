@@ -34,6 +34,7 @@ export const house = {
     ],
     'core/fleet/plan': ['core/fleet/drivers', 'core/fleet/serving', 'core/fleet/store'],
     'core/fleet/runs': ['core/fleet/drivers', 'core/fleet/serving'],
+    'core/fleet/samples': ['core/fleet/drivers', 'core/fleet/serving'],
     'core/fleet/serving': ['core/fleet/drivers', 'core/fleet/store'],
     'core/fleet/store': ['core/fleet/drivers'],
     'core/imports': ['core/accounts', 'core/audit', 'core/budgets', 'core/keys'],

@@ -18,6 +18,7 @@ import {
   type SharingMode,
 } from '#core/fleet/drivers/drivers.ts';
 import type { EngineRequests, ReplicaRuns } from '#core/fleet/runs/runs.ts';
+import { createSampler, type EngineSamples, type Sampler } from '#core/fleet/samples/samples.ts';
 import {
   type AcquireOptions,
   type AcquireResult,
@@ -37,6 +38,7 @@ import { type EngineView, viewOf } from './engine-view.ts';
 import { mergeHosts } from './merge-hosts.ts';
 import { defaultPolicy, type FleetPolicy } from './policy.ts';
 import { Reconciler } from './reconciler.ts';
+import { type ReconciledDrivers, specsByReconciler } from './reconciled-drivers.ts';
 
 export {
   createDockerDriver,
@@ -84,6 +86,7 @@ export {
   type StartTimeline,
 } from '#core/fleet/store/store.ts';
 export type { EngineView, ReplicaView } from './engine-view.ts';
+export type { EngineSamples } from '#core/fleet/samples/samples.ts';
 export { fileBounds, type ReplicaBounds } from './policy.ts';
 export { type ExternalFinding, inspectExternal } from './inspect-external.ts';
 export { type FleetIdentity, forgetFleetIdentity, readFleetIdentity } from './identity.ts';
@@ -144,6 +147,8 @@ export interface Fleet {
   /** Records how the last request ended at an external server: rejected, or answered (null). */
   reportRefusal(replicaId: string, refusal: EngineRefusal | null): void;
   list(): readonly EngineView[];
+  /** Returns this gateway's samples of an engine in the last hour, and soon takes a new one of the load. */
+  samples(engineId: string): EngineSamples;
   /** Only of scopes that have engines. */
   leads(): readonly FleetLead[];
   /**
@@ -242,25 +247,25 @@ export function createFleet(options: FleetOptions): Fleet {
   return new ReconciledFleet(reconciled, options.engines, clock);
 }
 
-interface ReconciledDrivers {
-  readonly name: FleetLead['scope'];
-  readonly drivers: ReadonlyMap<DriverType, EngineDriver>;
-  readonly reconciler: Reconciler;
-}
-
 class ReconciledFleet implements Fleet {
   readonly #reconciled: readonly ReconciledDrivers[];
   readonly #clock: Clock;
+  readonly #sampler: Sampler;
   #specs: ReadonlyMap<Reconciler, readonly EngineSpec[]>;
 
   constructor(reconciled: readonly ReconciledDrivers[], engines: readonly EngineDefinition[], clock: Clock) {
     this.#reconciled = reconciled;
     this.#clock = clock;
-    this.#specs = this.#sort(engines);
+    this.#specs = specsByReconciler(reconciled, engines);
+    this.#sampler = createSampler({
+      clock,
+      running: () => reconciled.flatMap(({ reconciler }) => reconciler.runningReplicas()),
+    });
   }
 
   async start(): Promise<void> {
     await Promise.all(this.#reconciled.map(({ reconciler }) => reconciler.start(this.#specs.get(reconciler) ?? [])));
+    this.#sampler.start();
   }
 
   status(engineId: string): EngineStatus {
@@ -325,6 +330,10 @@ class ReconciledFleet implements Fleet {
     return this.#all().map((engine) => viewOf(engine, this.#clock));
   }
 
+  samples(engineId: string): EngineSamples {
+    return this.#sampler.samples(engineId);
+  }
+
   leads(): readonly FleetLead[] {
     return this.#reconciled.flatMap(({ name, reconciler: { leads } }) =>
       leads === null ? [] : [{ scope: name, leads }],
@@ -338,7 +347,7 @@ class ReconciledFleet implements Fleet {
   }
 
   prepare(engines: readonly EngineDefinition[]): () => void {
-    const specs = this.#sort(engines);
+    const specs = specsByReconciler(this.#reconciled, engines);
     return () => {
       this.#specs = specs;
       for (const { reconciler } of this.#reconciled) reconciler.setSpecs(specs.get(reconciler) ?? []);
@@ -360,6 +369,7 @@ class ReconciledFleet implements Fleet {
 
   async close(): Promise<void> {
     for (const { reconciler } of this.#reconciled) reconciler.beginClosing();
+    await this.#sampler.close();
     await Promise.all(this.#reconciled.map(({ reconciler }) => reconciler.close()));
   }
 
@@ -382,19 +392,5 @@ class ReconciledFleet implements Fleet {
       for (const engine of reconciler.engines.values()) if (engine.replicas.get(replicaId) !== undefined) return engine;
     }
     return undefined;
-  }
-
-  #sort(engines: readonly EngineDefinition[]): ReadonlyMap<Reconciler, readonly EngineSpec[]> {
-    const specs = new Map<Reconciler, EngineSpec[]>(this.#reconciled.map(({ reconciler }) => [reconciler, []]));
-    for (const definition of engines.filter(({ enabled }) => enabled)) {
-      const { type } = definition.driver;
-      const found = this.#reconciled.find(({ drivers }) => drivers.has(type));
-      const driver = found?.drivers.get(type);
-      if (found === undefined || driver === undefined) {
-        throw new Error(`${definition.file}: this gateway does not support the driver ${type}.`);
-      }
-      specs.get(found.reconciler)?.push(driver.specOf(definition));
-    }
-    return specs;
   }
 }

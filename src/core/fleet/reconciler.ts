@@ -15,6 +15,7 @@ import {
 } from '#core/fleet/drivers/drivers.ts';
 import { Leader } from '#core/fleet/leader/leader.ts';
 import type { EngineRequests, ReplicaRuns } from '#core/fleet/runs/runs.ts';
+import type { RunningReplica } from '#core/fleet/samples/samples.ts';
 import { createProber, Engine, type PlacedReplica, type Prober, type Recognizer } from '#core/fleet/serving/serving.ts';
 import { carriedOut, type CoordinationStore, type EngineCommand, type Published } from '#core/fleet/store/store.ts';
 import { devicesHeld, heldHere, orphansHold } from './device-holders.ts';
@@ -180,6 +181,20 @@ export class Reconciler {
       .flatMap(({ replicas }) => replicas.all())
       .filter(({ published }) => published !== null && answering.has(published))
       .map(({ replica, observed }) => ({ replica, host: observed.placement.host }));
+  }
+
+  /** Returns the replicas that run, for samples of their load and of their GPUs. */
+  runningReplicas(): readonly RunningReplica[] {
+    return [...this.engines.values()].flatMap(({ kind, spec, replicas }) => {
+      const driver = spec.definition.driver.type;
+      return replicas.all().map(({ replica, observed: { placement }, published }) => ({
+        replica,
+        placement,
+        driver,
+        hasMetrics: kind === 'vllm' && (published === 'ready' || published === 'draining'),
+        readGpus: async () => this.#options.drivers.get(driver)?.readGpus(placement) ?? null,
+      }));
+    });
   }
 
   orphans(): readonly Orphan[] {

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { idText, unixSeconds, unixSecondsOrNull } from './fields.ts';
+import { idText, orNull, unixSeconds, unixSecondsOrNull } from './fields.ts';
 import { wholeListOf } from './lists.ts';
 
 /** Answers of `/v1/admin/engines` and `/v1/admin/hosts`. */
@@ -53,6 +53,38 @@ const scheduleEntry = z
     max_replicas: z.int().meta({ description: '0: the engine is off' }),
   })
   .meta({ id: 'EngineScheduleEntry' });
+
+const rate = z.number().nullable().meta({ description: 'null before the second sample, and after a gap' });
+
+/** The load of an engine at one time. */
+const engineLoadSchema = z
+  .object({
+    at: unixSeconds,
+    running: z.int().meta({ description: 'Requests of all gateways that the engine runs' }),
+    waiting: z.int().meta({ description: 'Requests of all gateways that wait inside the engine' }),
+    kv_cache_use: z.number().nullable().meta({
+      example: 0.31,
+      description: 'Share of the KV cache in use, of the fullest replica; null if the engine does not report it',
+    }),
+    prompt_tokens_per_second: rate,
+    generation_tokens_per_second: rate,
+  })
+  .meta({ id: 'EngineLoad' });
+
+const gpuSample = {
+  at: unixSeconds,
+  memory_used_bytes: z.int(),
+  memory_bytes: z.int().meta({ description: 'Memory of the GPU' }),
+  busy: z.number().nullable().meta({
+    example: 0.93,
+    description: 'Share of the time in which the GPU computed; null if the driver does not report it',
+  }),
+};
+
+const gpuNames = { id: z.string().meta({ description: 'Id of the GPU' }), host: z.string() };
+
+/** The use of a GPU at one time. */
+const gpuUseSchema = z.object({ ...gpuNames, ...gpuSample }).meta({ id: 'GpuUse' });
 
 const lastStartSchema = z
   .object({
@@ -180,6 +212,12 @@ export const engineSchema = z
     queue: z
       .object({ running: z.int(), waiting: z.int() })
       .meta({ description: 'Numbers of requests of this gateway' }),
+    load: orNull(engineLoadSchema).meta({
+      description: 'Last reading of the metrics of vLLM by this gateway; null for other engines, and if none runs',
+    }),
+    gpu_use: z.array(gpuUseSchema).meta({
+      description: 'Last readings of the GPUs of the replicas by this gateway; empty where they cannot be read',
+    }),
     start_times_ms: z.array(milliseconds).meta({
       description:
         'Recent start times in milliseconds, newest last: from the start request to the first request served',
@@ -191,6 +229,20 @@ export const engineSchema = z
   .meta({ id: 'Engine' });
 
 export type EngineAnswer = z.infer<typeof engineSchema>;
+
+/** Samples of an engine in the last hour. */
+export const engineHistorySchema = z
+  .object({
+    object: z.literal('engine_history'),
+    id: z.string().meta({ description: 'Id of the engine' }),
+    load: z.array(engineLoadSchema).meta({ description: 'Oldest first; empty for engines without metrics of vLLM' }),
+    gpus: z.array(
+      z.object({ ...gpuNames, samples: z.array(z.object(gpuSample)).meta({ description: 'Oldest first' }) }),
+    ),
+  })
+  .meta({ id: 'EngineHistory' });
+
+export type EngineHistoryAnswer = z.infer<typeof engineHistorySchema>;
 
 /** A host with everything that runs there. */
 export const hostSchema = z

@@ -19,7 +19,6 @@ class TestOperations implements ScriptedOperations {
   lines: LogLine[] = [];
   refusesCommands = false;
   reloaded: EngineReloadResult = { ok: true, added: [], changed: [], removed: [] };
-  /** Resolves when who followed has left. */
   readonly left = Promise.withResolvers<void>();
 
   definitions() {
@@ -73,6 +72,7 @@ class TestOperations implements ScriptedOperations {
   }
 }
 
+const nothingSampled = { load: null, gpu_use: [], last_start: null };
 const operations = new TestOperations();
 const api = useApi({ operations });
 const ask = (path: string, options?: AskOptions): Promise<Answer> => api().ask(path, options);
@@ -218,7 +218,7 @@ describe('an engine', () => {
       group: { name: 'large', swap: true, exclusive: false, persistent: false },
       queue: { running: 3, waiting: 7 },
       start_times_ms: [812, 790],
-      last_start: null,
+      ...nothingSampled,
     });
   });
 

@@ -360,6 +360,7 @@ export const roleRows: readonly RoleRow[] = [
   row('GET /v1/admin/engines', 'platform', 200),
   missing('GET /v1/admin/engines/{id}', 'platform', 'none'),
   missing('GET /v1/admin/engines/{id}/logs', 'platform', 'none'),
+  missing('GET /v1/admin/engines/{id}/history', 'platform', 'none'),
   missing('GET /v1/admin/engines/{id}/requests', 'platform', 'none'),
   missing('POST /v1/admin/engines/{id}/requests/{request_id}/cancel', 'platform', 'none'),
   missing('POST /v1/admin/engines/{id}/start', 'platform', 'none'),

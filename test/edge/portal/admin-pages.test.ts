@@ -49,6 +49,7 @@ const ofPlatform = [
   '/portal/engines',
   '/portal/engines/standin-chat',
   '/portal/engines/standin-chat/log',
+  '/portal/engines/standin-chat/charts',
   '/portal/engines/standin-chat/stop',
   '/portal/organizations',
 ];

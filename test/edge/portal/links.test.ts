@@ -103,6 +103,7 @@ it('has a link to every page', () => {
     '/portal/playground/models',
     '/portal/usage/find',
     '/portal/engines/:id/log',
+    '/portal/engines/:id/charts',
     '/portal/runs/:id/log',
     '/portal/runs/:id/expiry',
     '/portal/stacks/:name/icon',

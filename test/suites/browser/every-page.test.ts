@@ -71,6 +71,7 @@ const noPages = [
   '/portal/batches/:id/errors',
   '/portal/playground/models',
   '/portal/engines/:id/log',
+  '/portal/engines/:id/charts',
   '/portal/stacks/:name/download',
   '/portal/stacks/:name/icon',
   '/portal/runs/:id/log',

@@ -68,7 +68,16 @@ describe('the GPUs of a host', () => {
   it('report their used memory and the processes that use them', async () => {
     const test = await lab.open();
     expect(await test.driver.probeGpus({ host: 'local', gpuIds: ['GPU-bbbb'] })).toEqual([
-      { gpuId: 'GPU-bbbb', usedBytes: 4 * 2 ** 30, totalBytes: 80 * 2 ** 30, processes: ['python3 (pid 4711)'] },
+      {
+        gpuId: 'GPU-bbbb',
+        usedBytes: 4 * 2 ** 30,
+        totalBytes: 80 * 2 ** 30,
+        busy: 0.37,
+        processes: ['python3 (pid 4711)'],
+      },
+    ]);
+    expect(await test.driver.readGpus({ host: 'local', gpuIds: ['GPU-bbbb'] })).toMatchObject([
+      { gpuId: 'GPU-bbbb', busy: 0.37, processes: [] },
     ]);
     expect(await test.driver.probeGpus({ host: 'local', gpuIds: [] })).toBeNull();
     expect(await test.driver.probeGpus({ host: 'elsewhere', gpuIds: ['GPU-bbbb'] })).toBeNull();

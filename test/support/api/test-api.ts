@@ -186,7 +186,8 @@ function modelOf(id: string): Model {
   return { ...engine, createdAt: 0, engine, version: null, adapter: null };
 }
 
-function enginesOf({ audit }: ReturnType<typeof createRooms>, db: Db, operations: ScriptedOperations) {
+function enginesOf({ audit }: ReturnType<typeof createRooms>, db: Db, scripted: ScriptedOperations) {
+  const operations = Object.assign(scripted, { samples: scripted.samples?.bind(scripted) ?? noSamples });
   const commands = createOperatorCommands({ db, audit, fleet: operations, reload: () => operations.reload() });
   const images = { storedImages: () => Promise.resolve([]), removeImage: () => Promise.resolve() };
   const definitions = () => operations.definitions();
@@ -194,6 +195,8 @@ function enginesOf({ audit }: ReturnType<typeof createRooms>, db: Db, operations
   const requests = { runningOf: () => [], cancel: () => false };
   return { operations, commands, storage, requests };
 }
+
+const noSamples = () => ({ load: [], gpus: [] });
 
 function guardsOf(rooms: ReturnType<typeof createRooms>, { authenticator }: TestApiOptions) {
   const shared = { store: null, prefix: '' };

@@ -110,11 +110,13 @@ export interface Observation {
   readonly orphans: readonly Orphan[];
 }
 
-/** Memory use of a device, checked so that no engine starts into memory left over from another. */
+/** Use of a device. The memory is checked so that no engine starts into memory left over from another. */
 export interface GpuUse {
   readonly gpuId: string;
   readonly usedBytes: number;
   readonly totalBytes: number;
+  /** Share of the last second or less in which the device computed; null if the driver does not report it. */
+  readonly busy: number | null;
   /** Programs that use memory there, as the driver names them. */
   readonly processes: readonly string[];
 }
@@ -166,8 +168,10 @@ export interface EngineDriver {
    * @throws FenceLostError
    */
   forget(replicaId: string, fence: Fence): Promise<void>;
-  /** Returns the memory use of devices; null if they cannot be read. */
+  /** Returns the use of devices, with their programs; null if they cannot be read. */
   probeGpus(placement: Placement): Promise<readonly GpuUse[] | null>;
+  /** Returns the use of devices, without their programs; null if they cannot be read. Logs no failure. */
+  readGpus(placement: Placement): Promise<readonly GpuUse[] | null>;
   /** Returns what a starting replica has written; null if that cannot be read. */
   activity(replicaId: string): Promise<StartActivity | null>;
   /** Yields lines of a replica's output, oldest first. The replica runs, or has exited and is not forgotten yet. */

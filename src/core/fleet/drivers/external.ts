@@ -31,6 +31,7 @@ export function createExternalDriver(env: Readonly<Record<string, string | undef
     forget: () => Promise.resolve(),
     activity: () => Promise.resolve(null),
     probeGpus: () => Promise.resolve(null),
+    readGpus: () => Promise.resolve(null),
     async *logs() {
       // External engines keep their own logs.
     },

@@ -6,7 +6,7 @@ export const csvFormat = '--format=csv,noheader,nounits';
 export const inventoryQuery = '--query-gpu=uuid,memory.total,name,index,mig.mode.current';
 /** Lists cards, and below each card its MIG slices, which no query for cards lists. */
 export const sliceList = '-L';
-export const useQuery = '--query-gpu=uuid,memory.used,memory.total';
+export const useQuery = '--query-gpu=uuid,memory.used,memory.total,utilization.gpu';
 export const programsQuery = '--query-compute-apps=gpu_uuid,pid,process_name';
 
 const mebibyte = 2 ** 20;
@@ -96,10 +96,11 @@ export function usesOfRows(
   devices: readonly (readonly string[])[],
   programs: readonly (readonly string[])[],
 ): GpuUse[] {
-  return devices.map(([gpuId = '', used = '', total = '']) => ({
+  return devices.map(([gpuId = '', used = '', total = '', percent = '']) => ({
     gpuId,
     usedBytes: mebibytes(used) ?? 0,
     totalBytes: mebibytes(total) ?? 0,
+    busy: /^\d+$/.test(percent) ? Number(percent) / 100 : null,
     processes: programs.filter(([on]) => on === gpuId).map(([, pid = '', name = '']) => `${name} (pid ${pid})`),
   }));
 }

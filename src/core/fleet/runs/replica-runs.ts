@@ -289,7 +289,7 @@ class LeaderRuns implements ReplicaRuns {
     next.replica = replica;
     next.isRunning = true;
     this.#runs?.set(run.row.replicaId, next);
-    this.#accept(next, { counters, load: 'unknown', progress: null }, askedMs);
+    this.#accept(next, { counters, load: 'unknown', progress: null, kvCacheUse: null }, askedMs);
   }
 
   async #flush(): Promise<void> {

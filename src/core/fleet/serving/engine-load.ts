@@ -30,15 +30,25 @@ export interface EngineReading {
   readonly counters: EngineCounters | null;
   /** Changes whenever the engine makes progress, also in the middle of a long prompt; null as for `counters`. */
   readonly progress: string | null;
+  /** Share of the cache of keys and values that is in use, of the fullest engine core; null as for `counters`. */
+  readonly kvCacheUse: number | null;
 }
+
+const nothingRead = { counters: null, progress: null, kvCacheUse: null };
 
 /** Reads an engine's GET /metrics (Prometheus text) once, over its own connection. */
 export async function readEngine(replica: Replica): Promise<EngineReading> {
   const answer = await askEngine(replica, { method: 'GET', path: '/metrics', timeoutMs: answerTimeoutMs });
-  if (typeof answer === 'string') return { load: 'unknown', counters: null, progress: null };
-  if (answer.status !== 200) return { load: 'none', counters: null, progress: null };
+  if (typeof answer === 'string') return { load: 'unknown', ...nothingRead };
+  if (answer.status !== 200) return { load: 'none', ...nothingRead };
   const counters = parseCounters(answer.text);
-  return { load: parseLoad(answer.text), counters, progress: counters && parseProgress(answer.text, counters) };
+  const used = [...answer.text.matchAll(cacheUse)].map(([, value]) => value);
+  return {
+    load: parseLoad(answer.text),
+    counters,
+    progress: counters && parseProgress(counters, used),
+    kvCacheUse: used.length === 0 ? null : Math.max(...used.map(Number)),
+  };
 }
 
 export async function readLoad(replica: Replica): Promise<LoadReport> {
@@ -75,8 +85,10 @@ const cacheUse = /^vllm:kv_cache_usage_perc(?:\{[^}]*\})? ([0-9.eE+-]+)$/gm;
  * until then only the use of the cache grows, with each piece of the prompt. The gauge of running requests does not
  * show whether an engine works: a frozen engine keeps its last value.
  */
-function parseProgress(text: string, { promptTokens, generationTokens }: EngineCounters): string {
-  const used = [...text.matchAll(cacheUse)].map(([, value]) => value);
+function parseProgress(
+  { promptTokens, generationTokens }: EngineCounters,
+  used: readonly (string | undefined)[],
+): string {
   return [promptTokens, generationTokens, ...used].join(' ');
 }
 

@@ -1,7 +1,8 @@
 import type { EngineDefinition, ScheduleEntry } from '#core/catalog/catalog.ts';
-import { fileBounds, type ReplicaBounds, type StartTimeline } from '#core/fleet/fleet.ts';
+import { type EngineSamples, fileBounds, type ReplicaBounds, type StartTimeline } from '#core/fleet/fleet.ts';
 import { toUnixSeconds } from '#edge/api/shared/shared.ts';
 import type { EngineAnswer, HostAnswer } from '#edge/contract/engines.ts';
+import { toNow } from './engine-history.ts';
 import type { OperatedEngine, OperatedHost, OperatedOrphan, OperatedReplica } from './engine-operations.ts';
 
 function toReplica(replica: OperatedReplica): EngineAnswer['replicas'][number] {
@@ -99,7 +100,11 @@ function toEntry(entry: ScheduleEntry | null) {
 }
 
 /** @param engine null if the engine is disabled */
-export function toEngineAnswer(definition: EngineDefinition, engine: OperatedEngine | null): EngineAnswer {
+export function toEngineAnswer(
+  definition: EngineDefinition,
+  engine: OperatedEngine | null,
+  samples: EngineSamples,
+): EngineAnswer {
   const replicas = (engine?.replicas ?? []).map(toReplica);
   // The schedule of a disabled engine changes nothing.
   const { min, max, schedule } = engine?.bounds ?? fileBounds(definition);
@@ -118,6 +123,7 @@ export function toEngineAnswer(definition: EngineDefinition, engine: OperatedEng
     replicas_max: max,
     schedule: toSchedule(schedule),
     ...toScale(definition),
+    ...toNow(samples, replicas),
     hosts: [...new Set(replicas.map(({ host }) => host))],
     gpus: [...new Set(replicas.flatMap(({ gpus }) => gpus))],
   };

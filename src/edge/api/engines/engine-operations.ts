@@ -1,5 +1,5 @@
 import type { EngineDefinition, EngineFilesState } from '#core/catalog/catalog.ts';
-import type { LogLine, LogOptions, ReplicaBounds, StartTimeline } from '#core/fleet/fleet.ts';
+import type { EngineSamples, LogLine, LogOptions, ReplicaBounds, StartTimeline } from '#core/fleet/fleet.ts';
 
 /** Interface through which the operations API reads fleet and engine files; the composition root provides it. */
 
@@ -109,6 +109,8 @@ export interface EngineOperations {
   pendingPrices(): readonly string[];
   /** Returns the present state of the enabled engines. */
   list(): readonly OperatedEngine[];
+  /** Returns this gateway's samples of an engine in the last hour. */
+  samples(engineId: string): EngineSamples;
   /** Yields log lines of one replica, or of all replicas if `replicaId` is null. */
   logs(engineId: string, replicaId: string | null, request: LogOptions): AsyncIterable<LogLine>;
   hosts(): readonly OperatedHost[];

@@ -21,6 +21,7 @@ import {
 import type { EngineOperations, OperatedDifference, OperatedEngine } from './engine-operations.ts';
 import { registerRunningRequests } from './running-requests.ts';
 import { registerUnusedStorage } from './unused-storage.ts';
+import { registerHistory } from './engine-history.ts';
 import { toEngineAnswer, toHostAnswer } from './engine-answers.ts';
 import { commandAuthor, type EngineRoutesParts, findEngine, idParams } from './engine-routes.ts';
 
@@ -92,6 +93,7 @@ export function registerEngineRoutes(app: ApiApp, parts: EngineRoutesParts): voi
   registerReading(app, parts);
   for (const kind of engineCommands) registerCommand(app, parts, kind);
   registerLogs(app, parts);
+  registerHistory(app, parts);
   registerRunningRequests(app, parts);
   registerHosts(app, parts);
   registerUnusedStorage(app, parts);
@@ -99,7 +101,7 @@ export function registerEngineRoutes(app: ApiApp, parts: EngineRoutesParts): voi
 
 function answerOf(operations: EngineOperations, id: string): EngineAnswer {
   const { definition, engine } = findEngine(operations, id);
-  return toEngineAnswer(definition, engine);
+  return toEngineAnswer(definition, engine, operations.samples(id));
 }
 
 function registerReading(app: ApiApp, { guards, operations }: EngineRoutesParts): void {
@@ -115,7 +117,9 @@ function registerReading(app: ApiApp, { guards, operations }: EngineRoutesParts)
     const engines = new Map(operations.list().map((engine) => [engine.engineId, engine]));
     const data = operations
       .definitions()
-      .map((definition) => toEngineAnswer(definition, engines.get(definition.id) ?? null))
+      .map((definition) => {
+        return toEngineAnswer(definition, engines.get(definition.id) ?? null, operations.samples(definition.id));
+      })
       .toSorted((a, b) => (a.id < b.id ? -1 : 1));
     const answer = {
       object: 'list' as const,

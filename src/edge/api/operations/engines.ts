@@ -1,6 +1,16 @@
 import { created, exampleId, requestId } from './examples.ts';
 import type { Operation, Tag } from './operation.ts';
 
+const load = {
+  at: created,
+  running: 2,
+  waiting: 0,
+  kv_cache_use: 0.31,
+  prompt_tokens_per_second: 812.5,
+  generation_tokens_per_second: 96.2,
+};
+const gpuSample = { at: created, memory_used_bytes: 77_309_411_328, memory_bytes: 85_899_345_920, busy: 0.93 };
+
 const engine = {
   id: 'qwen3-32b',
   object: 'engine',
@@ -44,7 +54,21 @@ const engine = {
   memory_needed_bytes: null,
   group: null,
   queue: { running: 2, waiting: 0 },
+  load,
+  gpu_use: [{ id: 'GPU-8a1b2c3d', host: 'gpu-host-1', ...gpuSample }],
   start_times_ms: [92_000],
+  last_start: {
+    replica: 'r1',
+    steps: [
+      { phase: 'requested', at: created - 92, duration_ms: 2000 },
+      { phase: 'creating', at: created - 90, duration_ms: 3000 },
+      { phase: 'loading', at: created - 87, duration_ms: 86_000 },
+      { phase: 'checking', at: created - 1, duration_ms: 1000 },
+      { phase: 'ready', at: created, duration_ms: null },
+    ],
+    total_ms: 92_000,
+    failure: null,
+  },
 };
 const host = {
   name: 'gpu-host-1',
@@ -150,6 +174,19 @@ export const engines: Tag = {
         'Returns the last lines of the replicas of an engine, oldest first (200 by default, at most 10,000). With ' +
         `\`follow=1\` it streams server-sent events. ${operators}`,
       answer: { object: 'list', data: [{ replica: 'r1', line: 'INFO: Application startup complete.' }] },
+    },
+    'GET /v1/admin/engines/{id}/history': {
+      operationId: 'retrieveEngineHistory',
+      summary: 'Read the recent load of an engine',
+      description:
+        'Returns samples of the last hour of an engine and its GPUs, oldest first. Each gateway takes its own samples ' +
+        `while it runs, so they begin with the start of the gateway that answers. ${operators}`,
+      answer: {
+        object: 'engine_history',
+        id: engine.id,
+        load: [load],
+        gpus: [{ id: 'GPU-8a1b2c3d', host: 'gpu-host-1', samples: [gpuSample] }],
+      },
     },
     'GET /v1/admin/engines/{id}/requests': {
       operationId: 'listRunningRequests',

@@ -38,6 +38,7 @@ import {
   needs,
   stateWords,
 } from './engine-words.ts';
+import { loadFigures, loadSection } from './engine-charts.ts';
 import { lastStart } from './last-start.ts';
 import { readRunning, runningTable } from './running-requests.ts';
 
@@ -100,9 +101,9 @@ export async function enginePage(visit: Visit, parts: PortalParts, id: string): 
   // Only the live part polls, and it needs none of the reports below it.
   if (asksByItself(visit.context)) return visit.context.html(live);
   const seen = { engine, ...(await read(visit, parts, id)) };
-  const body = html`${live} ${section('log', 'Log', logOf(engine, seen.log))}
+  const body = html`${live} ${await loadSection(visit, parts, engine)} ${section('log', 'Log', logOf(engine, seen.log))}
   ${section('money', 'Margin', marginOf(seen))} ${section('file', 'File and changes', fileOf(seen))}`;
-  return page(visit, { title: engine.id, body, script: assets.log });
+  return page(visit, { title: engine.id, body, script: [assets.log, assets.chart] });
 }
 
 /** The notice, the state and the buttons are replaced together, so that they never contradict each other. */
@@ -125,6 +126,7 @@ function livePart(
     <p class="lead">${engineBadge(engine)} ${stateWords(engine)}</p>
     <div class="actions">${buttons(visit, engine)}</div>
     ${failure(visit, engine)} ${rollout(visit, engine)} ${warnings(engine)} ${numbers(parts, engine)}
+    ${loadFigures(engine, parts.clock.now())}
     ${section('replicas', 'Replicas', replicaTable(engine, parts.clock.now()))}
     ${section('requests', 'Running requests', runningTable(visit, engine.id, running, parts.clock.now()))}
     ${lastStart(engine, parts.clock.now())} ${scheduleOf(engine)}

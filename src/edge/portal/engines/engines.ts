@@ -1,4 +1,5 @@
 export { commandEngine, confirmPage } from './engine-commands.ts';
+export { engineCharts } from './engine-charts.ts';
 export { engineLog, enginePage } from './engine-page.ts';
 export { engineTroubles, enginesPage, reloadEngines } from './engines-page.ts';
 export { modelPage, modelsPage, modelStatus } from './models-page.ts';

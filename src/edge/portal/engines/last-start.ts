@@ -10,7 +10,7 @@ type Step = Start['steps'][number];
 const words: Readonly<Record<Step['phase'], string>> = {
   requested: 'Waits for its place',
   pulling: 'Pulls the image',
-  creating: 'Creates the container or process',
+  creating: 'Creates the container',
   downloading: 'Downloads the weights',
   loading: 'Loads the model, until the health check succeeds',
   checking: 'Runs canaries',
@@ -28,7 +28,6 @@ function timeOfPhase({ phase, at, duration_ms: ms }: Step, nowMs: number): strin
 }
 
 export function lastStart({ last_start: start, driver }: EngineAnswer, nowMs: number): MaybeHtml {
-  if (driver === 'external') return null;
   if (start === null) return null;
   const { replica, steps, total_ms: total, failure } = start;
   const rows = steps
@@ -37,7 +36,9 @@ export function lastStart({ last_start: start, driver }: EngineAnswer, nowMs: nu
     .map((step) => [
       step.phase === 'failed' && failure !== null
         ? html`${words.failed}<br /><span class="wrap quiet">${failure.message}</span>`
-        : words[step.phase],
+        : driver === 'process' && step.phase === 'creating'
+          ? 'Creates the process'
+          : words[step.phase],
       timeToSecond(step.at * 1000),
       timeOfPhase(step, nowMs),
     ]);

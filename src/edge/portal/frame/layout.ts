@@ -7,6 +7,10 @@ import { aboutOf, viewBanner } from './viewed-organization.ts';
 
 type PageStatus = 200 | 400 | 402 | 403 | 404 | 405 | 409 | 413 | 422 | 429 | 500 | 502 | 503;
 
+interface Script {
+  readonly path: string;
+}
+
 export interface PageOptions {
   readonly title: string;
   /** Elements beside the title, such as a create button. */
@@ -15,8 +19,8 @@ export interface PageOptions {
   readonly status?: PageStatus;
   /** Address to which reloading leads, on pages that show something once. */
   readonly returnTo?: string;
-  /** A script module of `assets` for this page, in addition to the common script. */
-  readonly script?: { readonly path: string };
+  /** Script modules of `assets` for this page, in addition to the common script. */
+  readonly script?: Script | readonly Script[];
 }
 
 interface Place {
@@ -142,7 +146,7 @@ function documentOf({ title, returnTo, script }: Omit<PageOptions, 'body'>, body
         <script src="${assets.script.path}" defer></script>
         <script src="${assets.htmx.path}" defer></script>
         ${about === undefined ? null : html`<script src="${assets.palette.path}" defer></script>`}
-        ${script === undefined ? null : html`<script type="module" src="${script.path}"></script>`}
+        ${[script ?? []].flat().map(({ path }) => html`<script type="module" src="${path}"></script>`)}
       </head>
       <body
         ${returnTo === undefined ? null : html`data-return-to="${returnTo}"`}

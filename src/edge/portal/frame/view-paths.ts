@@ -108,6 +108,7 @@ export const pathsOfAll: readonly string[] = [
   '/v1/admin/engines',
   '/v1/admin/engines/reload',
   '/v1/admin/engines/{id}',
+  '/v1/admin/engines/{id}/history',
   '/v1/admin/engines/{id}/logs',
   '/v1/admin/engines/{id}/requests',
   '/v1/admin/engines/{id}/requests/{request_id}/cancel',

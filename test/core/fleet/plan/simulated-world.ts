@@ -237,7 +237,8 @@ export class World {
     if (action.type === 'probe_gpus') {
       const uses: GpuUse[] = action.placement.gpuIds.map((gpuId) => {
         const usedBytes = this.remains.get(gpuId) ?? 0;
-        return { gpuId, usedBytes, totalBytes: 80 * 2 ** 30, processes: usedBytes > 0 ? ['pid 7 python'] : [] };
+        const processes = usedBytes > 0 ? ['pid 7 python'] : [];
+        return { gpuId, usedBytes, totalBytes: 80 * 2 ** 30, busy: null, processes };
       });
       return { state: 'done', cause: null, uses };
     }

@@ -23,7 +23,7 @@ import type { ReadFreeBytes } from '#core/fleet/drivers/free-disk.ts';
 import { type ContainerLog, containerLogLines, lastLogLines } from '#core/fleet/drivers/log-without-probes.ts';
 import { observedStart } from '#core/fleet/drivers/pending-start.ts';
 import { failedStart, startErrors } from '#core/fleet/drivers/replica-exit.ts';
-import { probeUse, reportsUse } from './gpus.ts';
+import { type ProbeOptions, probeUse, readUse, reportsUse } from './gpus.ts';
 import { labels, isStoppingName, stoppingName } from './labels.ts';
 import { removeNetwork } from './network.ts';
 import { nameOf } from './observe.ts';
@@ -271,17 +271,28 @@ class DockerDriver implements EngineDriver, ImageStore {
     }
   }
 
-  async probeGpus({ host: name, gpuIds }: Placement): Promise<readonly GpuUse[] | null> {
+  async readGpus(placement: Placement): Promise<readonly GpuUse[] | null> {
+    const options = await this.#probeOptions(placement);
+    return options === null ? null : readUse(options).catch(() => null);
+  }
+
+  /** @returns null if the use of these devices cannot be read */
+  async #probeOptions({ host: name, gpuIds }: Placement): Promise<ProbeOptions | null> {
     const host = this.#hosts.get(name);
     if (host === undefined || gpuIds.length === 0 || !gpuIds.every(reportsUse)) return null;
-    const { fleetId, log } = this.#options;
     const image = await host.probeImage();
     if (image === null) return null;
+    return { api: host.api, fleetId: this.#options.fleetId, image, access: host.gpuAccess(), gpuIds };
+  }
+
+  async probeGpus(placement: Placement): Promise<readonly GpuUse[] | null> {
+    const options = await this.#probeOptions(placement);
+    if (options === null) return null;
     try {
-      return await probeUse({ api: host.api, fleetId, image, access: host.gpuAccess(), gpuIds });
+      return await probeUse(options);
     } catch (error) {
-      log.warn(
-        { host: name, image, trouble: String(error) },
+      this.#options.log.warn(
+        { host: placement.host, image: options.image, trouble: String(error) },
         'the free GPU memory of a host could not be read; the engine starts without this check',
       );
       return null;

@@ -91,7 +91,12 @@ export async function probeInventory(options: Omit<ProbeOptions, 'gpuIds'>): Pro
   return gpusOfRows(rows, rows.some(isDivided) ? await runNvidiaSmi(all, [sliceList]) : []);
 }
 
-/** Returns the memory use of the given GPUs and its owners. @throws if the probe fails */
+/** Returns the use of the given GPUs, without their programs. @throws if the probe fails */
+export async function readUse(options: ProbeOptions): Promise<GpuUse[]> {
+  return usesOfRows(await askNvidiaSmi(options, useQuery), []);
+}
+
+/** Returns the use of the given GPUs, with their programs. @throws if the probe fails */
 export async function probeUse(options: ProbeOptions): Promise<GpuUse[]> {
   const [devices, programs] = await Promise.all([
     askNvidiaSmi(options, useQuery),

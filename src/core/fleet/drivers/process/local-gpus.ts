@@ -20,8 +20,10 @@ import {
 export interface LocalGpus {
   /** The first call runs nvidia-smi; a later call runs it again, a while after a failure. */
   find(): Promise<FoundGpus>;
-  /** Returns null if the GPUs cannot be read. */
-  uses(gpuIds: readonly string[]): Promise<readonly GpuUse[] | null>;
+  /** Returns the use of GPUs with their programs; null if the GPUs cannot be read. */
+  probe(gpuIds: readonly string[]): Promise<readonly GpuUse[] | null>;
+  /** Returns the use of GPUs without their programs; null if the GPUs cannot be read. */
+  read(gpuIds: readonly string[]): Promise<readonly GpuUse[] | null>;
 }
 
 export interface FoundGpus {
@@ -69,14 +71,18 @@ export function createLocalGpus({ env, log }: LocalGpusOptions): LocalGpus {
       if (found === null) retryAtMs = Infinity;
       return (found ??= ask());
     },
-    async uses(gpuIds) {
+    async read(gpuIds) {
+      if (gpuIds.some(isSlice)) return null;
+      const devices = await askNvidiaSmi(env, [idsOption(gpuIds), useQuery]).catch(() => null);
+      return devices === null ? null : usesOfRows(devices, []);
+    },
+    async probe(gpuIds) {
       // Queries report on whole cards only.
       if (gpuIds.some(isSlice)) return null;
       try {
-        const id = `--id=${gpuIds.join(',')}`;
         const [devices, programs] = await Promise.all([
-          askNvidiaSmi(env, [id, useQuery]),
-          askNvidiaSmi(env, [id, programsQuery]).catch(() => []),
+          askNvidiaSmi(env, [idsOption(gpuIds), useQuery]),
+          askNvidiaSmi(env, [idsOption(gpuIds), programsQuery]).catch(() => []),
         ]);
         return usesOfRows(devices, programs);
       } catch (error) {
@@ -89,6 +95,8 @@ export function createLocalGpus({ env, log }: LocalGpusOptions): LocalGpus {
     },
   };
 }
+
+const idsOption = (gpuIds: readonly string[]): string => `--id=${gpuIds.join(',')}`;
 
 function troubleOf(error: unknown): string {
   if (isFileError(error, 'ENOENT', 'ENOTDIR')) {

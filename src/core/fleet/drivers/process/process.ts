@@ -23,7 +23,7 @@ import {
   removeStaleSockets,
 } from './files.ts';
 import { activityOf } from './start-activity.ts';
-import { createLocalGpus, type FoundGpus } from './local-gpus.ts';
+import { createLocalGpus, type LocalGpus, type FoundGpus } from './local-gpus.ts';
 import { followLog } from './follow-log.ts';
 import { type CountOomKills, createOomKills } from './oom-kills.ts';
 
@@ -62,6 +62,10 @@ const endShownMs = 60_000;
 const graceMs = 10_000;
 /** The only machine that this driver knows. */
 const host = 'local';
+
+function gpuReaders(gpus: LocalGpus): Pick<EngineDriver, 'probeGpus' | 'readGpus'> {
+  return { probeGpus: ({ gpuIds }) => gpus.probe(gpuIds), readGpus: ({ gpuIds }) => gpus.read(gpuIds) };
+}
 
 /**
  * Creates the driver that runs engines as child processes, each in its own process group. They outlive a gateway that
@@ -124,7 +128,7 @@ export function createProcessDriver({ dataDir, sharing = 'sole', ...options }: P
       if ((processes.children.get(replicaId)?.exit ?? null) !== null) processes.children.delete(replicaId);
       return Promise.resolve();
     },
-    probeGpus: ({ gpuIds }) => localGpus.uses(gpuIds),
+    ...gpuReaders(localGpus),
     activity: (replicaId) => activityOf(processes, replicaId, specs),
     logs: (replicaId, logOptions) => readLog(processes, replicaId, logOptions),
     onChange(listener) {

@@ -300,6 +300,10 @@ class SwarmDriver implements EngineDriver {
   }
 
   /** Returns null: the memory use of devices is known only on the nodes. */
+  async readGpus(): Promise<null> {
+    return null;
+  }
+
   async probeGpus(): Promise<null> {
     return null;
   }
