@@ -28,7 +28,6 @@ import { createPlatform, type Platform } from './platform.ts';
 import { createUpkeep } from './upkeep.ts';
 
 export { requireRunHosts, runnerSearchOf } from './runs.ts';
-export type { ReadEngineFiles } from './gateway.ts';
 export { type ContainerHosts, readDockerHosts, type WorkerSlot } from './engines.ts';
 export { checkAddresses, metricsOf } from './server.ts';
 
@@ -186,7 +185,7 @@ async function startOn(
 
 /** Adds the engines that runs have started on clusters to those of the files. */
 async function readEngines(
-  { config, db, log, engines, readEngineFiles }: AppOptions,
+  { config, db, log, engines, engineFolder }: AppOptions,
   { clusterEngineSecret: secret }: FleetIdentity,
 ) {
   // The engine files of runs name variables with keys, which no operator sets.
@@ -194,7 +193,7 @@ async function readEngines(
   const clusterEngines: ClusterEngines = createClusterEngines({ db, log, secret, environment });
   const readFiles = async (): Promise<EngineFilesResult> => {
     await clusterEngines.refresh();
-    return readEngineFiles(clusterEngines.texts());
+    return engineFolder.read(clusterEngines.texts());
   };
   const read = await readFiles();
   const known = read.ok ? read : { engines, leftOut: [] };

@@ -27,6 +27,7 @@ export function createEngineOperations({
   return {
     definitions: (): readonly EngineDefinition[] => engineFiles.engines(),
     files: () => engineFiles.state(),
+    folder: engineFiles.folder,
     differences: () => agreement.differences(),
     pendingPrices: () => gateway.catalog.pending(),
     list: () => fleet.list(),

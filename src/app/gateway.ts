@@ -13,7 +13,7 @@ import {
   type EngineDefinition,
   type EngineFileProblem,
   type EngineFilesResult,
-  type EngineText,
+  type EngineFolder,
   type EngineReload,
 } from '#core/catalog/catalog.ts';
 import { createFiles, type Files } from '#core/files/files.ts';
@@ -149,22 +149,18 @@ export interface Gateway extends RetentionRooms {
   };
 }
 
-/** Reads the engines folder. */
-export type ReadEngineFiles = (texts: readonly EngineText[]) => EngineFilesResult;
-
 /** The engines folder as it was read, and the places where its engines run. */
 export interface EngineFiles {
   readonly engines: readonly EngineDefinition[];
-  /** Reads the files of `engines` again, and adds the engines of texts that have no problem. */
-  readonly readEngineFiles: ReadEngineFiles;
+  /** The folder with the files of `engines`. */
+  readonly engineFolder: EngineFolder;
   /** Hosts on which containers may run. */
   readonly hosts: ContainerHosts;
   /** Working directory of engine processes: the folder that holds the engines folder. */
   readonly workingDirectory: string;
 }
 
-export interface GatewayOptions
-  extends Omit<EngineFiles, 'readEngineFiles'>, BillingStore, Pick<MeteringOptions, 'onCommit'> {
+export interface GatewayOptions extends EngineFiles, BillingStore, Pick<MeteringOptions, 'onCommit'> {
   /** Problems of engines that runs declare, from the read of `engines`. */
   readonly leftOut: readonly EngineFileProblem[];
   /** Reads the files of `engines` again, and the engines that runs declare. */
@@ -205,7 +201,7 @@ const engineRequestsMs = 1000;
 const closeTimeoutMs = 10_000;
 
 export function createGateway(options: GatewayOptions): Gateway {
-  const { config, foundation, shared, identity, db, clock, log, engines, readFiles, leftOut } = options;
+  const { config, foundation, shared, identity, db, clock, log, engines, engineFolder: folder } = options;
   const { audit, accounts, keys, coordination, secrets } = foundation;
   const { gateways } = coordination;
   const { leaseMs, rolloutMs, staleMs } = { ...config.process, ...config.database };
@@ -253,7 +249,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     fleetRuns: enginesLife.runs,
     engineRequests,
     reconciler: openReconciler({ ...options, engineRequests, metering, fleet, gateways }, catalog),
-    engineFiles: createEngineReload({ engines, leftOut, readFiles, catalog, fleet, gateways, clock, log }),
+    engineFiles: createEngineReload({ ...options, folder, catalog, fleet, gateways }),
     routing,
     cacheSalts: createCacheSalts(identity.cacheSecret),
     engineClient,

@@ -17,14 +17,18 @@ import {
 import { connectDb, migrateDb, describeConnectionFailure } from '#base/database/database.ts';
 import { createLog, type Log } from '#base/log.ts';
 import { startEmbeddedPostgres } from '#base/postgres/postgres.ts';
-import { type EngineDefinition, formatEngineFileProblem, loadEngineFiles } from '#core/catalog/catalog.ts';
+import {
+  createEngineFolder,
+  type EngineDefinition,
+  type EngineFolder,
+  formatEngineFileProblem,
+} from '#core/catalog/catalog.ts';
 import { endProcesses } from '#core/fleet/fleet.ts';
 import {
   type App,
   checkAddresses,
   type ContainerHosts,
   metricsOf,
-  type ReadEngineFiles,
   readDockerHosts,
   requireRunHosts,
   startApp,
@@ -57,7 +61,7 @@ interface Life {
 interface Files {
   readonly engines: readonly EngineDefinition[];
   readonly enginesDir: string;
-  readonly readEngineFiles: ReadEngineFiles;
+  readonly engineFolder: EngineFolder;
   readonly hosts: ContainerHosts;
   readonly workingDirectory: string;
 }
@@ -76,8 +80,8 @@ async function stopAll({ stops }: Life, log: Log | null): Promise<boolean> {
   return isClean;
 }
 
-function readEngines(readEngineFiles: ReadEngineFiles): readonly EngineDefinition[] {
-  const loaded = readEngineFiles([]);
+function readEngines(engineFolder: EngineFolder): readonly EngineDefinition[] {
+  const loaded = engineFolder.read();
   if (loaded.ok) return loaded.engines;
   throw new ConfigError(`HEADGATE_ENGINES_DIR: ${loaded.problems.map(formatEngineFileProblem).join('\n')}`);
 }
@@ -115,14 +119,14 @@ async function unlessStopRequested({ stopRequested: { signal } }: Life, work: Pr
 
 function readFiles(config: Config): Files {
   const enginesDir = resolve(config.engines.dir ?? fileURLToPath(new URL('../../engines', import.meta.url)));
-  const readEngineFiles: ReadEngineFiles = (texts) => loadEngineFiles(enginesDir, { env: config.environment, texts });
-  const engines = readEngines(readEngineFiles);
+  const engineFolder = createEngineFolder(enginesDir, { env: config.environment });
+  const engines = readEngines(engineFolder);
   const hosts = readDockerHosts(config.docker, enginesDir);
   requireRunHosts(config, hosts, engines);
   return {
     engines,
     enginesDir,
-    readEngineFiles,
+    engineFolder,
     hosts,
     workingDirectory: dirname(enginesDir),
   };

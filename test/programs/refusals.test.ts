@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { startApp } from '#app/app.ts';
 import { parseConfig } from '#base/config/read-config.ts';
+import { createEngineFolder } from '#core/catalog/catalog.ts';
 import { connectDb } from '#base/database/connect-database.ts';
 import { createLog } from '#base/log.ts';
 import { databaseUrl as otherDatabase } from '#test/database.ts';
@@ -110,7 +111,7 @@ describe('a start with an invalid setting', () => {
     const databaseUrl = await processes.database();
     const db = connectDb(databaseUrl);
     const hosts = { hosts: [], areHostsNamed: true, swarm: null };
-    const files = { engines: [], readEngineFiles: () => ({ ok: true, engines: [] }) as const, hosts };
+    const files = { engines: [], engineFolder: createEngineFolder(dir), hosts };
     const parts = {
       log: createLog('silent'),
       db,

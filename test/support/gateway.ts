@@ -1,13 +1,13 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { startApp, type App, type ReadEngineFiles } from '#app/app.ts';
+import { startApp, type App } from '#app/app.ts';
 import { readDockerHosts } from '#app/engines.ts';
 import { readSecretFiles } from '#base/config/files.ts';
 import { parseConfig } from '#base/config/read-config.ts';
 import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { createLog } from '#base/log.ts';
-import { formatEngineFileProblem, loadEngineFiles } from '#core/catalog/catalog.ts';
+import { createEngineFolder, formatEngineFileProblem } from '#core/catalog/catalog.ts';
 import { createTestDatabase } from './database.ts';
 
 /** A whole gateway in this process: a listening port, its own database, its own engines as child processes. */
@@ -65,14 +65,14 @@ export async function startGateway(options: TestGatewayOptions = {}): Promise<Te
   const config = parseConfig(readSecretFiles(env));
   const logLines: string[] = [];
   const log = createLog('debug', { write: (line: string) => void logLines.push(line) });
-  const readEngineFiles: ReadEngineFiles = (texts) => loadEngineFiles(enginesDir, { env: config.environment, texts });
-  const loaded = readEngineFiles([]);
+  const engineFolder = createEngineFolder(enginesDir, { env: config.environment });
+  const loaded = engineFolder.read();
   if (!loaded.ok) throw new Error(loaded.problems.map(formatEngineFileProblem).join('\n'));
   const db = connectDb(databaseUrl);
   const workingDirectory =
     options.workingDirectory ?? (options.enginesDir === undefined ? dirname(enginesDir) : repository);
   const hosts = readDockerHosts(config.docker, enginesDir);
-  const files = { engines: loaded.engines, readEngineFiles, hosts, workingDirectory };
+  const files = { engines: loaded.engines, engineFolder, hosts, workingDirectory };
   const app: App = await startApp({ config, log, db, databaseUrl, dataDir, gatewayDir: dataDir, ...files });
   const key = app.bootstrap.secret ?? config.bootstrap.key ?? '';
 

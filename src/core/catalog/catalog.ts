@@ -82,6 +82,7 @@ export {
   type YamlOptions,
   volumeProblem,
 } from '#core/catalog/files/files.ts';
+export { createEngineFolder, type EngineFolder } from './engine-folder.ts';
 export {
   createEngineReload,
   type EngineFilesState,

@@ -7,6 +7,7 @@ import {
   type EngineFilesResult,
   formatEngineFileProblem,
 } from '#core/catalog/files/files.ts';
+import type { EngineFolder } from './engine-folder.ts';
 
 /** Ids of engines whose files are new, changed or deleted. */
 export interface EngineChanges {
@@ -34,6 +35,7 @@ export interface EngineReloadParts {
   readonly engines: readonly EngineDefinition[];
   /** Problems of the read of `engines`. */
   readonly leftOut: readonly EngineFileProblem[];
+  readonly folder: EngineFolder;
   readonly readFiles: () => Promise<EngineFilesResult>;
   /** Writes models and prices of the new engines to the database. @returns a function that replaces the old engines */
   readonly catalog: {
@@ -53,6 +55,7 @@ export interface EngineReloadParts {
 }
 
 export interface EngineReload {
+  readonly folder: EngineFolder;
   engines(): readonly EngineDefinition[];
   state(): EngineFilesState;
   /**
@@ -63,7 +66,7 @@ export interface EngineReload {
 }
 
 export function createEngineReload(parts: EngineReloadParts): EngineReload {
-  const { readFiles, catalog, fleet, gateways, clock, log } = parts;
+  const { folder, readFiles, catalog, fleet, gateways, clock, log } = parts;
   let state: EngineFilesState = { readAtMs: clock.now(), refused: null, leftOut: parts.leftOut };
   let engines = parts.engines;
   let last: Promise<unknown> = Promise.resolve();
@@ -111,6 +114,7 @@ export function createEngineReload(parts: EngineReloadParts): EngineReload {
   }
 
   return {
+    folder,
     engines: () => engines,
     state: () => state,
     reload() {

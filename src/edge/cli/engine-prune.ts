@@ -14,7 +14,7 @@ import {
 
 /** Command over /v1/admin/unused-storage. */
 
-const unusedList = async () => (await import('#edge/contract/unused-storage.ts')).unusedStorageSchema;
+const unusedList = async () => (await import('#edge/contract/hosts.ts')).unusedStorageSchema;
 
 const unusedPath = '/v1/admin/unused-storage';
 const headings = ['TYPE', 'NAME', 'HOST', 'GIB'];

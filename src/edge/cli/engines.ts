@@ -160,7 +160,7 @@ async function logs(context: CommandContext): Promise<number> {
   }
 }
 
-const hostList = async () => (await import('#edge/contract/engines.ts')).hostListSchema;
+const hostList = async () => (await import('#edge/contract/hosts.ts')).hostListSchema;
 
 type Host = Read<typeof hostList>['data'][number];
 

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { idText, orNull, unixSeconds, unixSecondsOrNull } from './fields.ts';
 import { wholeListOf } from './lists.ts';
 
-/** Answers of `/v1/admin/engines` and `/v1/admin/hosts`. */
+/** Answers of `/v1/admin/engines` and `/v1/admin/engine-files`. */
 
 const milliseconds = z.int().meta({ description: 'Milliseconds' });
 const bytesOrNull = z.int().nullable();
@@ -244,56 +244,6 @@ export const engineHistorySchema = z
 
 export type EngineHistoryAnswer = z.infer<typeof engineHistorySchema>;
 
-/** A host with everything that runs there. */
-export const hostSchema = z
-  .object({
-    name: z.string(),
-    object: z.literal('host'),
-    reachable: z.boolean(),
-    trouble: z.string().nullable().meta({ description: 'Why the host is unreachable, or what is unknown about it' }),
-    pools: z.array(z.string()).meta({ description: 'Pools of hosts that engine files can name' }),
-    gpus: z.array(
-      z.object({
-        id: z.string(),
-        memory_bytes: bytesOrNull.meta({ description: 'Memory of the GPU in bytes; null if unknown' }),
-        profile: z.string().nullable().meta({ description: 'Product name; null if unknown' }),
-        used_by: z
-          .object({ engine: z.string().nullable(), replica: z.string().nullable(), stranger: z.string().nullable() })
-          .nullable()
-          .meta({ description: 'Replica, or name of an entry in `strangers`; null if the GPU is free' }),
-      }),
-    ),
-    memory_bytes: bytesOrNull.meta({ description: 'Memory for all processes in bytes; null if the host runs none' }),
-    replicas: z.array(
-      z.object({
-        engine: z.string(),
-        replica: z.string(),
-        state: z.string(),
-        memory_bytes: bytesOrNull.meta({ description: 'Reserved host memory in bytes; null if none is set' }),
-      }),
-    ),
-    strangers: z
-      .array(
-        z.object({
-          name: z.string(),
-          engine: z.string().nullable(),
-          gpus: z.array(z.string()),
-          ended_by: z.string().meta({
-            example: 'docker rm --force headgate-old-1',
-            description: 'Command that ends it, for a shell on the host',
-          }),
-        }),
-      )
-      .meta({
-        description:
-          'Orphaned containers and processes, whose engine file was deleted. They keep their GPUs until the file ' +
-          'exists again, or until `ended_by` runs on the host',
-      }),
-  })
-  .meta({ id: 'Host' });
-
-export type HostAnswer = z.infer<typeof hostSchema>;
-
 /** Result of a reload of the engine files. */
 export const engineReloadSchema = z
   .object({
@@ -303,6 +253,33 @@ export const engineReloadSchema = z
     removed: z.array(z.string()).meta({ description: 'Ids of removed engines' }),
   })
   .meta({ id: 'EnginesReload' });
+
+/** The text of an engine file. */
+export const engineFileSchema = z
+  .object({
+    object: z.literal('engine_file'),
+    engine: z.string().meta({ description: 'Id of the engine' }),
+    file: z.string().meta({ example: 'engines/llama.yaml' }),
+    text: z.string().meta({ description: 'The file of the gateway that answers, as it is now' }),
+  })
+  .meta({ id: 'EngineFile' });
+
+/** The problems of a text that is to become an engine file. */
+export const engineFileCheckSchema = z
+  .object({
+    object: z.literal('engine_file_check'),
+    problems: z.array(
+      z.object({
+        line: z.int().nullable().meta({ description: 'Line from 1; null for a problem of the whole file' }),
+        field: z.string().nullable().meta({ example: 'gpus.count', description: 'null for a problem of no field' }),
+        message: z.string(),
+      }),
+    ),
+  })
+  .meta({ id: 'EngineFileCheck' });
+
+export type EngineFileAnswer = z.infer<typeof engineFileSchema>;
+export type EngineFileCheckAnswer = z.infer<typeof engineFileCheckSchema>;
 
 /** All engines, and the state of their files. */
 export const engineListSchema = z
@@ -375,10 +352,6 @@ export const engineLogLineSchema = z
 /** The last lines of a log. */
 export const engineLogSchema = wholeListOf(engineLogLineSchema, 'EngineLog');
 
-/** All hosts. */
-export const hostListSchema = wholeListOf(hostSchema, 'HostList');
-
 export type EngineListAnswer = z.infer<typeof engineListSchema>;
-export type HostListAnswer = z.infer<typeof hostListSchema>;
 export type EngineLogAnswer = z.infer<typeof engineLogSchema>;
 export type EngineLogLineAnswer = z.infer<typeof engineLogLineSchema>;

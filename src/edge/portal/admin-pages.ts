@@ -3,10 +3,12 @@ import {
   commandEngine,
   confirmPage,
   engineCharts,
+  engineFilePage,
   engineLog,
   enginePage,
   enginesPage,
   reloadEngines,
+  showEngineFile,
 } from '#edge/portal/engines/engines.ts';
 import {
   changeAlertMails,
@@ -86,6 +88,7 @@ export const adminPages: Readonly<Record<string, Page>> = {
   '/portal/webhooks/:id/delete': only('webhooks', (visit, _, param) => deleteWebhookPage(visit, param('id'))),
   '/portal/audit': (visit) => auditPage(visit),
   '/portal/engines': (visit) => enginesPage(visit),
+  '/portal/engine-file': only('engines', (visit) => engineFilePage(visit)),
   '/portal/engines/:id': (visit, parts, param) => enginePage(visit, parts, param('id')),
   '/portal/engines/:id/log': (visit, _, param) => engineLog(visit, param('id')),
   '/portal/engines/:id/charts': (visit, parts, param) => engineCharts(visit, parts, param('id')),
@@ -121,6 +124,7 @@ export const adminChanges: Readonly<Record<string, Change>> = {
   '/portal/webhooks/:id/delete': (visit, _parts, _form, param) => deleteWebhook(visit, param('id')),
   '/portal/webhooks/:id/deliveries/:delivery/replay': (visit, _parts, _form, param) =>
     replayDelivery(visit, param('id'), param('delivery')),
+  '/portal/engine-file': (visit, _, form) => showEngineFile(visit, form),
   '/portal/engines-reload': (visit, _, form) => reloadEngines(visit, form),
   '/portal/engines/:id/start': (visit, _parts, _form, param) => commandEngine(visit, param('id'), 'start'),
   '/portal/engines/:id/stop': (visit, _parts, _form, param) => commandEngine(visit, param('id'), 'stop'),

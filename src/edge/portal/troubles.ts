@@ -1,5 +1,5 @@
 import type { BudgetAnswer } from '#edge/contract/budgets.ts';
-import type { HostListAnswer } from '#edge/contract/engines.ts';
+import type { HostListAnswer } from '#edge/contract/hosts.ts';
 import type { CursorPageAnswer, ListAnswer } from '#edge/contract/lists.ts';
 import type { QuarantinedRecordAnswer } from '#edge/contract/usage.ts';
 import type { WebhookAnswer } from '#edge/contract/webhooks.ts';

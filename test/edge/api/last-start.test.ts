@@ -6,7 +6,7 @@ import { type ScriptedOperations, useApi } from '#test/api/test-api.ts';
 /** An engine whose last start has failed. */
 const operations: ScriptedOperations = {
   definitions: () => [engineDefinition({}, { id: 'chat' })],
-  files: () => ({ readAtMs: 0, refused: null }),
+  files: () => ({ readAtMs: 0, refused: null, leftOut: [] }),
   differences: () => [],
   pendingPrices: () => [],
   list: () => [

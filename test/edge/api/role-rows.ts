@@ -361,6 +361,8 @@ export const roleRows: readonly RoleRow[] = [
   missing('GET /v1/admin/engines/{id}', 'platform', 'none'),
   missing('GET /v1/admin/engines/{id}/logs', 'platform', 'none'),
   missing('GET /v1/admin/engines/{id}/history', 'platform', 'none'),
+  missing('GET /v1/admin/engines/{id}/file', 'platform', 'none'),
+  row('POST /v1/admin/engine-files/check', 'platform', 200, { name: 'a.yaml', text: 'version: 1' }),
   missing('GET /v1/admin/engines/{id}/requests', 'platform', 'none'),
   missing('POST /v1/admin/engines/{id}/requests/{request_id}/cancel', 'platform', 'none'),
   missing('POST /v1/admin/engines/{id}/start', 'platform', 'none'),

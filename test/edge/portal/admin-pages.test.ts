@@ -47,6 +47,7 @@ async function withRole<T>(role: 'member' | 'admin' | 'owner', run: (visitor: Vi
 
 const ofPlatform = [
   '/portal/engines',
+  '/portal/engine-file',
   '/portal/engines/standin-chat',
   '/portal/engines/standin-chat/log',
   '/portal/engines/standin-chat/charts',

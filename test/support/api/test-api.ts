@@ -187,7 +187,8 @@ function modelOf(id: string): Model {
 }
 
 function enginesOf({ audit }: ReturnType<typeof createRooms>, db: Db, scripted: ScriptedOperations) {
-  const operations = Object.assign(scripted, { samples: scripted.samples?.bind(scripted) ?? noSamples });
+  const samples = scripted.samples?.bind(scripted) ?? noSamples;
+  const operations = Object.assign(scripted, { samples, folder: scripted.folder ?? noFolder });
   const commands = createOperatorCommands({ db, audit, fleet: operations, reload: () => operations.reload() });
   const images = { storedImages: () => Promise.resolve([]), removeImage: () => Promise.resolve() };
   const definitions = () => operations.definitions();
@@ -196,6 +197,7 @@ function enginesOf({ audit }: ReturnType<typeof createRooms>, db: Db, scripted: 
   return { operations, commands, storage, requests };
 }
 
+const noFolder = { textOf: () => Promise.resolve(null), check: () => [] };
 const noSamples = () => ({ load: [], gpus: [] });
 
 function guardsOf(rooms: ReturnType<typeof createRooms>, { authenticator }: TestApiOptions) {

@@ -42,8 +42,8 @@ import {} from '#test/fleet/test-fleet.ts';
 import {} from '#test/database.ts';
 
 /** The operators' view of engines and their operations, in the place of a fleet. */
-export type ScriptedOperations = Omit<EngineOperations, 'samples'> &
-  Partial<Pick<EngineOperations, 'samples'>> &
+export type ScriptedOperations = Omit<EngineOperations, 'folder' | 'samples'> &
+  Partial<Pick<EngineOperations, 'folder' | 'samples'>> &
   Pick<OperatorCommandsOptions['fleet'], 'command'> &
   Pick<OperatorCommandsOptions, 'reload'>;
 

@@ -67,7 +67,7 @@ interface ReadFile {
   readonly source: YamlSource;
 }
 
-const fileBytesMax = 1_048_576;
+export const engineFileBytesMax = 1_048_576;
 const enginesMax = 10_000;
 /** Files of the folder that do not describe an engine. */
 const otherFiles = new Set([dockerHostsFileName]);
@@ -91,7 +91,7 @@ export function loadEngineFiles(folder: string, options: EngineFilesOptions = {}
   for (const name of names) {
     const file = `${folderName}/${name}`;
     if (/\.yml$/i.test(name)) problems.push(wholeFile(file, 'ignored: engine files must end in .yaml'));
-    if (!name.endsWith('.yaml') || name.startsWith('.') || otherFiles.has(name)) continue;
+    if (!isEngineFile(name)) continue;
     found.push({ path: join(folder, name), file });
   }
   if (found.length > enginesMax) problems.push(wholeFile(folderName, `more than ${enginesMax} files`));
@@ -115,6 +115,24 @@ function readWithTexts(files: readonly FoundFile[], how: ReadAllOptions): Engine
   }
 }
 
+/**
+ * Returns the problems that a text has as the file of this name, beside the other files of the folder.
+ */
+export function checkEngineFile(
+  folder: string,
+  { name, text }: { readonly name: string; readonly text: string },
+  options: EngineFilesOptions = {},
+): readonly EngineFileProblem[] {
+  const folderName = basename(resolve(folder));
+  const file = `${folderName}/${name}`;
+  const others = readdirSync(folder).filter((one) => isEngineFile(one) && one !== name);
+  const found = others.toSorted().map((one) => ({ path: join(folder, one), file: `${folderName}/${one}` }));
+  // A collision is reported for the later file.
+  const all: FoundFile[] = [...found, { path: join(folder, name), file, text }];
+  const result = readAll(all, { options, earlier: [], hosts: hostNames(folder), isWhole: true });
+  return result.ok ? [] : result.problems.filter((problem) => problem.file === file);
+}
+
 /** Returns the hosts and pools that files may name; null if hosts.yaml itself has problems. */
 function hostNames(folder: string): ReadonlySet<string> | null {
   // Any Docker address will do here: without hosts.yaml the only host is always named `local`.
@@ -128,8 +146,14 @@ export function loadEngineFileList(paths: readonly string[], options: EngineFile
   return readAll(files, { options, earlier: [], hosts: null, isWhole: false });
 }
 
+function isEngineFile(name: string): boolean {
+  return name.endsWith('.yaml') && !name.startsWith('.') && !otherFiles.has(name);
+}
+
 interface FoundFile {
   readonly path: string;
+  /** Text that takes the place of the file's. */
+  readonly text?: string;
   /** File name for messages. */
   readonly file: string;
 }
@@ -149,7 +173,7 @@ function readAll(
   const problems = [...earlier];
   const read: ReadFile[] = [];
   for (const one of files) {
-    const result = 'path' in one ? readEngineFile(one.path, one.file, options) : readOther(one, options);
+    const result = 'path' in one ? readFound(one, options) : readOther(one, options);
     problems.push(...result.problems);
     if (result.read !== null) read.push(result.read);
   }
@@ -159,6 +183,11 @@ function readAll(
   if (hosts !== null) problems.push(...unknownHosts(read, hosts));
   if (problems.length > 0) return { ok: false, problems };
   return { ok: true, engines: withFallbackIds(read.map(({ definition }) => definition)) };
+}
+
+function readFound({ path, file, text }: FoundFile, options: EngineFilesOptions): ReadResult {
+  if (text === undefined) return readEngineFile(path, file, options);
+  return readEngineText(text, file, { ...options, folder: dirname(resolve(path)) });
 }
 
 function readOther({ file, text, env, problem }: EngineText, options: EngineFilesOptions): ReadResult {
@@ -171,7 +200,7 @@ function readEngineFile(path: string, file: string, options: EngineFilesOptions)
   try {
     const stat = statSync(path);
     if (!stat.isFile()) return { read: null, problems: [] };
-    if (stat.size > fileBytesMax) return refused(wholeFile(file, `larger than ${fileBytesMax} bytes`));
+    if (stat.size > engineFileBytesMax) return refused(wholeFile(file, `larger than ${engineFileBytesMax} bytes`));
     text = readFileSync(path, 'utf8');
   } catch (error) {
     return refused(wholeFile(file, `cannot be read (${errorCode(error)})`));

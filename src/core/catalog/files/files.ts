@@ -35,7 +35,9 @@ export { clusterEngineText } from './cluster-engine.ts';
 export { givesParallelSize } from './container-checks.ts';
 export { engineJsonSchema } from './engine-file-schema.ts';
 export {
+  checkEngineFile,
   checkEngineText,
+  engineFileBytesMax,
   type EngineFilesOptions,
   type EngineFilesResult,
   type EngineText,

@@ -1,7 +1,8 @@
 import type { EngineDefinition, ScheduleEntry } from '#core/catalog/catalog.ts';
 import { type EngineSamples, fileBounds, type ReplicaBounds, type StartTimeline } from '#core/fleet/fleet.ts';
 import { toUnixSeconds } from '#edge/api/shared/shared.ts';
-import type { EngineAnswer, HostAnswer } from '#edge/contract/engines.ts';
+import type { EngineAnswer } from '#edge/contract/engines.ts';
+import type { HostAnswer } from '#edge/contract/hosts.ts';
 import { toNow } from './engine-history.ts';
 import type { OperatedEngine, OperatedHost, OperatedOrphan, OperatedReplica } from './engine-operations.ts';
 

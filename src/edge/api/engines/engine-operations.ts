@@ -1,4 +1,4 @@
-import type { EngineDefinition, EngineFilesState } from '#core/catalog/catalog.ts';
+import type { EngineDefinition, EngineFilesState, EngineFolder } from '#core/catalog/catalog.ts';
 import type { EngineSamples, LogLine, LogOptions, ReplicaBounds, StartTimeline } from '#core/fleet/fleet.ts';
 
 /** Interface through which the operations API reads fleet and engine files; the composition root provides it. */
@@ -103,6 +103,8 @@ export interface EngineOperations {
   definitions(): readonly EngineDefinition[];
   /** Returns the state of the loaded files. */
   files(): EngineFilesState;
+  /** The folder with the engine files of this gateway. */
+  readonly folder: Pick<EngineFolder, 'textOf' | 'check'>;
   /** Returns the differences between the live gateways. */
   differences(): readonly OperatedDifference[];
   /** Returns ids of models whose price in this gateway's file is not in effect: another gateway's file differs. */

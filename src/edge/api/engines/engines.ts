@@ -16,11 +16,12 @@ import {
   engineLogSchema,
   engineReloadSchema,
   engineSchema,
-  hostListSchema,
 } from '#edge/contract/engines.ts';
+import { hostListSchema } from '#edge/contract/hosts.ts';
 import type { EngineOperations, OperatedDifference, OperatedEngine } from './engine-operations.ts';
 import { registerRunningRequests } from './running-requests.ts';
 import { registerUnusedStorage } from './unused-storage.ts';
+import { registerEngineFiles } from './engine-files.ts';
 import { registerHistory } from './engine-history.ts';
 import { toEngineAnswer, toHostAnswer } from './engine-answers.ts';
 import { commandAuthor, type EngineRoutesParts, findEngine, idParams } from './engine-routes.ts';
@@ -94,6 +95,7 @@ export function registerEngineRoutes(app: ApiApp, parts: EngineRoutesParts): voi
   for (const kind of engineCommands) registerCommand(app, parts, kind);
   registerLogs(app, parts);
   registerHistory(app, parts);
+  registerEngineFiles(app, parts);
   registerRunningRequests(app, parts);
   registerHosts(app, parts);
   registerUnusedStorage(app, parts);

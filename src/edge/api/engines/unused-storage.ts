@@ -2,7 +2,7 @@ import { createRoute, z } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
 import type { UnusedItem, UnusedStorage } from '#core/fleet/fleet.ts';
 import { type ApiApp, bearerSecurity, type Guards, jsonAnswer } from '#edge/api/shared/shared.ts';
-import { type UnusedItemAnswer, unusedStorageSchema } from '#edge/contract/unused-storage.ts';
+import { type UnusedItemAnswer, unusedStorageSchema } from '#edge/contract/hosts.ts';
 import { authorOf } from '#edge/http/http.ts';
 
 const nameParams = z.object({

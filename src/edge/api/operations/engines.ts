@@ -188,6 +188,30 @@ export const engines: Tag = {
         gpus: [{ id: 'GPU-8a1b2c3d', host: 'gpu-host-1', samples: [gpuSample] }],
       },
     },
+    'GET /v1/admin/engines/{id}/file': {
+      operationId: 'retrieveEngineFile',
+      summary: 'Read an engine file',
+      description:
+        'Returns the text of the file of an engine, as it is now on the gateway that answers. A changed file takes ' +
+        `effect with a reload. ${operators}`,
+      answer: {
+        object: 'engine_file',
+        engine: engine.id,
+        file: engine.file,
+        text: 'version: 1\nid: qwen3-32b\n',
+      },
+    },
+    'POST /v1/admin/engine-files/check': {
+      operationId: 'checkEngineFile',
+      summary: 'Check an engine file',
+      description:
+        'Returns the problems that a text has as an engine file, beside the other files of the gateway that answers. ' +
+        `Writes nothing. ${operators}`,
+      answer: {
+        object: 'engine_file_check',
+        problems: [{ line: 7, field: 'gpus.count', message: 'must be at least 1' }],
+      },
+    },
     'GET /v1/admin/engines/{id}/requests': {
       operationId: 'listRunningRequests',
       summary: 'List running requests',

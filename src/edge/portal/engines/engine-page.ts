@@ -342,9 +342,14 @@ function marginOf({ margin }: Seen): Html {
     <p class="quiet">Last 30 days. The GPU cost is based on the rate cards.</p>`;
 }
 
+/** A run may declare an engine, and its name takes the place of a file. */
+function editLink({ id, file }: EngineAnswer): MaybeHtml {
+  return file.endsWith('.yaml') ? html`<a href="${pathWith('/portal/engine-file', { engine: id })}">Edit</a>` : null;
+}
+
 function fileOf({ engine, changes, names }: Seen): Html {
   const known = facts([
-    ['File', html`<code>${engine.file}</code>`],
+    ['File', html`<code>${engine.file}</code> ${editLink(engine)}`],
     ['Name', engine.name],
   ]);
   if (changes.length === 0)

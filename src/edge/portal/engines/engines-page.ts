@@ -1,5 +1,6 @@
 import type { AuditEntryAnswer } from '#edge/contract/audit.ts';
-import type { EngineAnswer, EngineListAnswer, HostAnswer, HostListAnswer } from '#edge/contract/engines.ts';
+import type { EngineAnswer, EngineListAnswer } from '#edge/contract/engines.ts';
+import type { HostAnswer, HostListAnswer } from '#edge/contract/hosts.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   badge,
@@ -92,17 +93,16 @@ async function enginesPageOf(visit: Visit, refusal: Refusal | null): Promise<Res
       ${section('hosts', 'Hosts', hosts.length === 0 ? empty('No hosts', 'External engines need no hosts.') : hostTable(hosts))}
     </div>
     ${section('changes', 'Reloads', reloadList(reloads, files))}`;
-  const actions = html`<form method="post" action="/portal/engines-reload">
-    ${formToken(visit)}<button>Reload engine files</button>
-  </form>`;
+  const actions = html`<a class="button" href="/portal/engine-file">New engine file</a>
+    <form method="post" action="/portal/engines-reload">${formToken(visit)}<button>Reload engine files</button></form>`;
   return page(visit, { title: 'Engines', actions, body, status: refusal === null ? 200 : statusOf(refusal) });
 }
 
 function none(): Html {
   return empty(
     'No engines yet',
-    html`Add an engine file to the engines folder, for example from <code>engines/examples</code>. Then reload engine
-      files.`,
+    html`Add an engine file to the engines folder, for example from <code>engines/examples</code> or with the form
+      <a href="/portal/engine-file">New engine file</a>. Then reload engine files.`,
   );
 }
 

@@ -1,4 +1,5 @@
 export { commandEngine, confirmPage } from './engine-commands.ts';
+export { engineFilePage, showEngineFile } from './engine-file-page.ts';
 export { engineCharts } from './engine-charts.ts';
 export { engineLog, enginePage } from './engine-page.ts';
 export { engineTroubles, enginesPage, reloadEngines } from './engines-page.ts';

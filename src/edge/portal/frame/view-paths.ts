@@ -105,9 +105,11 @@ export const pathsOfPerson: readonly string[] = ['/v1/users/{id}', '/v1/users/{i
  * Paths that name their organization otherwise (in the path, the body or another parameter), and paths of the platform.
  */
 export const pathsOfAll: readonly string[] = [
+  '/v1/admin/engine-files/check',
   '/v1/admin/engines',
   '/v1/admin/engines/reload',
   '/v1/admin/engines/{id}',
+  '/v1/admin/engines/{id}/file',
   '/v1/admin/engines/{id}/history',
   '/v1/admin/engines/{id}/logs',
   '/v1/admin/engines/{id}/requests',

@@ -1,5 +1,5 @@
 import type { ClusterSummaryAnswer } from '#edge/contract/clusters.ts';
-import type { HostAnswer, HostListAnswer } from '#edge/contract/engines.ts';
+import type { HostAnswer, HostListAnswer } from '#edge/contract/hosts.ts';
 import type { PageAnswer } from '#edge/contract/lists.ts';
 import { assets, page } from '#edge/portal/frame/frame.ts';
 import {
