@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { eventually, standinFile } from '#test/inference/inference-gateway.ts';
-import { signInVisitor, type Visitor } from '#test/portal/visitor.ts';
+import { type Shown, signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
 /** The page of an engine, with a stand-in that really runs. */
 
@@ -140,5 +140,24 @@ describe('the load of an engine', () => {
     const { text } = await admin.get('/portal/engines/large/charts');
     expect(text).toMatch(/^\s*<div\s+id="charts"/);
     expect(text).not.toContain('<html');
+  });
+});
+
+describe('the log on the page of an engine', () => {
+  const logIn = ({ text }: Shown): string => /<pre[^>]*role="log"[^>]*>(.*?)<\/pre>/s.exec(text)?.[1]?.trim() ?? '';
+
+  it('shows only the lines that contain the searched text, on the page and for its script', async () => {
+    const all = logIn(await admin.get('/portal/engines/chat'));
+    expect(all).toContain('Application startup complete');
+    const found = await admin.get('/portal/engines/chat?q=startup%20COMPLETE');
+    expect(logIn(found).split('\n')).toEqual([expect.stringContaining('Application startup complete')]);
+    expect(found.text).toContain('data-log="/portal/engines/chat/log?q=startup+COMPLETE"');
+    expect((await admin.get('/portal/engines/chat/log?q=startup%20COMPLETE')).text).toBe(logIn(found));
+  });
+
+  it('says that no line contains the text', async () => {
+    const found = await admin.get('/portal/engines/chat?q=%3Cscript%3E');
+    expect(logIn(found)).toMatch(/^None of the last \d+ lines contains this text\.$/);
+    expect(found.text).not.toContain('<script>');
   });
 });

@@ -1,5 +1,5 @@
 import type { AuditEntryAnswer } from '#edge/contract/audit.ts';
-import type { EngineAnswer, EngineLogAnswer, RunningRequestAnswer } from '#edge/contract/engines.ts';
+import type { EngineAnswer, RunningRequestAnswer } from '#edge/contract/engines.ts';
 import type { ListAnswer } from '#edge/contract/lists.ts';
 import type { MarginsAnswer, ModelMarginAnswer } from '#edge/contract/margins.ts';
 import { actorNames, assets, page } from '#edge/portal/frame/frame.ts';
@@ -29,6 +29,7 @@ import {
 } from '#edge/portal/ui/ui.ts';
 import { isAbout, readReloads } from './engine-changes.ts';
 import type { EngineCommand } from './engine-commands.ts';
+import { logOf } from './engine-log.ts';
 import {
   duration,
   engineApiPath,
@@ -44,7 +45,6 @@ import { readRunning, runningTable } from './running-requests.ts';
 
 const dayMs = 86_400_000;
 const changesShown = 10;
-const logLines = 300;
 
 const notices: Readonly<Record<string, string>> = {
   start: 'Start requested.',
@@ -60,7 +60,7 @@ interface Seen {
   readonly margin: ModelMarginAnswer | null;
   readonly changes: readonly AuditEntryAnswer[];
   readonly names: ReadonlyMap<string, string>;
-  readonly log: string;
+  readonly log: Html;
 }
 
 /** Returns null if the report is unavailable, so that the rest of the page is shown without it. */
@@ -69,12 +69,6 @@ async function readMargin(visit: Visit, { clock }: PortalParts, id: string): Pro
   const from = new Date(clock.now() - 30 * dayMs).toISOString();
   const asked = await visit.send<MarginsAnswer>('GET', pathWith('/v1/billing/margins', { from, to }));
   return asked.ok ? (asked.body.models.find(({ model }) => model === id) ?? null) : null;
-}
-
-async function readLog({ get }: Visit, id: string): Promise<string> {
-  const { data } = await get<EngineLogAnswer>(engineApiPath(id, `/logs?tail=${logLines}`));
-  const isOne = new Set(data.map(({ replica }) => replica)).size <= 1;
-  return data.map(({ replica, line }) => (isOne || replica === null ? line : `${replica} | ${line}`)).join('\n');
 }
 
 async function read(visit: Visit, parts: PortalParts, id: string): Promise<Omit<Seen, 'engine'>> {
@@ -87,7 +81,7 @@ async function read(visit: Visit, parts: PortalParts, id: string): Promise<Omit<
     ),
     readReloads(visit),
     actorNames(visit, organization_id),
-    readLog(visit, id),
+    logOf(visit, id),
   ]);
   const changes = [...orders.data, ...reloads.filter((one) => isAbout(one, id))]
     .toSorted((a, b) => b.created_at - a.created_at)
@@ -101,7 +95,7 @@ export async function enginePage(visit: Visit, parts: PortalParts, id: string): 
   // Only the live part polls, and it needs none of the reports below it.
   if (asksByItself(visit.context)) return visit.context.html(live);
   const seen = { engine, ...(await read(visit, parts, id)) };
-  const body = html`${live} ${await loadSection(visit, parts, engine)} ${section('log', 'Log', logOf(engine, seen.log))}
+  const body = html`${live} ${await loadSection(visit, parts, engine)} ${section('log', 'Log', seen.log)}
   ${section('money', 'Margin', marginOf(seen))} ${section('file', 'File and changes', fileOf(seen))}`;
   return page(visit, { title: engine.id, body, script: [assets.log, assets.chart] });
 }
@@ -308,18 +302,6 @@ function versionOf(version: EngineAnswer['replicas'][number]['version']): MaybeH
   return version.tried ? version.name : html`${version.name} ${badge('plain', 'untried')}`;
 }
 
-function logOf({ id }: EngineAnswer, text: string): Html {
-  const none = 'No log lines yet. Start the engine to see its log.';
-  return html`<div class="engine-log">
-    <pre data-log="${enginePath(id, '/log')}" tabindex="0" role="log" aria-label="Engine log" aria-live="off">
-${text === '' ? none : text}</pre>
-    <p class="quiet">
-      <span data-log-state>Last ${logLines} lines.</span>
-      <a href="${enginePath(id)}#log-title">Refresh</a>
-    </p>
-  </div>`;
-}
-
 function marginOf({ margin }: Seen): Html {
   if (margin === null) {
     return empty(
@@ -367,9 +349,4 @@ function fileOf({ engine, changes, names }: Seen): Html {
       The check of a new file version is shown at the top of this page while it runs, and if the version is rejected.
       This status is removed once the version serves requests, or after the next reload.
     </p>`;
-}
-
-/** Returns the last log lines as plain text, for the page's script. */
-export async function engineLog(visit: Visit, id: string): Promise<Response> {
-  return visit.context.text(await readLog(visit, id));
 }
