@@ -36,6 +36,18 @@ function heightsOf({ kind, series }) {
 }
 
 /**
+ * Returns the points between two gaps, which no line shows; null if all points are drawn anyway.
+ * @param {uPlot} plot @param {number} which @param {boolean} isShown
+ * @returns {number[] | null}
+ */
+function lonely({ data }, which, isShown) {
+  if (isShown) return null;
+  const values = data[which] ?? [];
+  const isGap = (/** @type {number} */ at) => (values[at] ?? null) === null;
+  return [...values.keys()].filter((at) => !isGap(at) && isGap(at - 1) && isGap(at + 1));
+}
+
+/**
  * Returns the series of uPlot. The highest bars are drawn first, behind the lower ones.
  * @param {Chart} chart
  * @returns {{ data: (number | null)[][], series: uPlot.Series[] }}
@@ -46,7 +58,7 @@ function drawingOf(chart) {
   /** @param {string} colour @returns {uPlot.Series} */
   const bar = (colour) => ({ fill: colour, width: 0, points: { show: false }, ...(bars && { paths: bars }) });
   /** @param {string} colour @returns {uPlot.Series} */
-  const line = (colour) => ({ stroke: colour, width: 2, points: { size: 5, fill: colour } });
+  const line = (colour) => ({ stroke: colour, width: 2, points: { size: 5, fill: colour, filter: lonely } });
   const drawn = heightsOf(chart).map((values, at) => {
     const colour = colourOf(`--s${at % 6}`);
     return { values, series: kind === 'bars' ? bar(colour) : line(colour) };
