@@ -30,15 +30,15 @@ export async function logOf(visit: Visit, id: string): Promise<Html> {
     query === '' ? `Last ${shownLines} lines.` : `Lines with this text among the last ${searchedLines} lines.`;
   const field = html`<input
     type="search"
-    id="log-search"
     name="q"
     value="${query}"
+    aria-label="Search the log"
+    placeholder="Text in the log"
     maxlength="${queryCharsMax}"
     autocomplete="off"
     spellcheck="false"
   />`;
   return html`<form class="find" method="get" action="${enginePath(id)}#log-title" role="search" aria-label="Log">
-      <label for="log-search">Search the log</label>
       ${field} <button>Search</button>
     </form>
     <div class="engine-log">
