@@ -67,7 +67,7 @@ const jobOf = (name: string, everyMs: number, work: () => Promise<unknown>): Job
 /** Connects runs to the rooms that they need. */
 export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs; readonly part: Part } {
   const { config, clusters, accounts, keys, db, secrets, log, gatewayDir } = options;
-  const { providerMirror, runsAtOnce, runMs, stateBytesMax } = config.platform;
+  const { driftHours, providerMirror, runsAtOnce, runMs, stateBytesMax } = config.platform;
   const search = runnerSearchOf(config.platform, gatewayDir);
   const runner = createRunnerFinder(search, log);
   const containers = containersOf(options);
@@ -83,6 +83,7 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
     stateBytesMax,
     atOnceMax: runsAtOnce,
     phaseMs: runMs,
+    driftHours,
   });
   /** Ends runs of archived clusters: one may be created during the archiving, or a gateway die before it ends them. */
   const cancelRunsOfArchivedClusters = async (): Promise<void> => {
@@ -103,6 +104,7 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
       { name: 'encrypt runs with the current platform key', everyMs: 60_000, where: 'every', run: reseal },
       jobOf('notify of runs', 2000, () => runs.notify()),
       jobOf('destroy what has expired', 10_000, () => runs.destroyExpired()),
+      jobOf('check what is applied for drift', 30_000, () => runs.checkDriftOfDue()),
       jobOf('end runs of clusters that are gone', 60_000, cancelRunsOfArchivedClusters),
       jobOf('let go of versions of stacks that no run needs', 60_000, () => runs.releaseVersions()),
       jobOf('remove old logs of runs', 3_600_000, () => runs.dropOldLogs()),

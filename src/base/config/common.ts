@@ -87,6 +87,7 @@ function valuesOfRuns({ platform }: CommonSections): Values {
     HEADGATE_RUNS_DISK_MIB: localRuns.diskBytes / 1_048_576,
     HEADGATE_RUNS_STATE_MIB: platform.stateBytesMax / 1_048_576,
     HEADGATE_RUN_SECONDS: platform.runMs / 1000,
+    HEADGATE_DRIFT_HOURS: platform.driftHours ?? 0,
     HEADGATE_ALLOW_UNSANDBOXED_RUNS: platform.allowUnsandboxedRuns,
   };
 }

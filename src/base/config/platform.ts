@@ -36,6 +36,8 @@ export interface PlatformConfig {
   readonly runsAtOnce: number;
   /** Milliseconds that a plan may take, and an apply. */
   readonly runMs: number;
+  /** Hours between two drift checks of an applied run; null: only requested ones. */
+  readonly driftHours: number | null;
   /** Address that serves the web addresses of runs; null: nowhere. */
   readonly web: { readonly host: string; readonly port: number } | null;
   /** Host names of the gateway itself. */
@@ -55,6 +57,7 @@ export const platform = section(
     ...localRunsVariables,
     HEADGATE_RUNS_AT_ONCE: whole(1, 1000, 2),
     HEADGATE_RUN_SECONDS: whole(10, 86_400, 3600),
+    HEADGATE_DRIFT_HOURS: whole(0, 8760, 24),
     HEADGATE_WEB_HOST: text.min(1).default('127.0.0.1'),
     HEADGATE_WEB_PORT: optionalWhole(0, 65_535),
     HEADGATE_OWN_HOSTS: hostNames.default([]),
@@ -73,6 +76,7 @@ export const platform = section(
     stateBytesMax: stateBytesOf(read.HEADGATE_RUNS_STATE_MIB),
     runsAtOnce: read.HEADGATE_RUNS_AT_ONCE,
     runMs: secondsMs(read.HEADGATE_RUN_SECONDS),
+    driftHours: read.HEADGATE_DRIFT_HOURS === 0 ? null : read.HEADGATE_DRIFT_HOURS,
     web: read.HEADGATE_WEB_PORT === undefined ? null : { host: read.HEADGATE_WEB_HOST, port: read.HEADGATE_WEB_PORT },
     ownHosts: read.HEADGATE_OWN_HOSTS,
   }),

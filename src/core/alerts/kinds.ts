@@ -147,6 +147,11 @@ export const alertKinds = {
     true,
     run.extend({ expires_at: z.string() }),
   ),
+  'run.drifted': kind(
+    'Resources of an applied run were changed or deleted outside of Headgate. Sent once, until a drift check finds no drift. `changed`, `deleted`: numbers of resources; `check_run_id`: the run whose plan shows what differs; other fields as for `run.expiring`',
+    true,
+    run.extend({ check_run_id: z.string(), changed: z.int(), deleted: z.int() }),
+  ),
   'cluster.nodes_silent': kind(
     'Allocated nodes of a cluster have sent no heartbeat for `silence_seconds`. `cluster_id`, `cluster` (name), `count`; `nodes`: the first 20, each with `id`, `name` and `last_seen_at`',
     true,

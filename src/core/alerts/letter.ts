@@ -173,6 +173,14 @@ const letters: Readonly<Record<AlertType, (words: LetterParts) => Written>> = {
     ],
     page: runPage(text),
   }),
+  'run.drifted': ({ name, of, text }) => ({
+    subject: `${text('stack')} has drifted: ${name}`,
+    paragraphs: [
+      `Resources of ${placeOf(text)} ${of} were changed or deleted outside of Headgate: ${text('changed')} changed, ${text('deleted')} deleted.`,
+      'The page of the run shows what differs. Apply the stack again to restore what was applied.',
+    ],
+    page: runPage(text),
+  }),
   'cluster.nodes_silent': ofSilence('fell silent', (seconds) => [
     `They have sent no heartbeat for ${seconds} seconds. Check the machines, or release nodes that you no longer have.`,
   ]),

@@ -53,7 +53,7 @@ export const nodeRuns: NodeRuns = {
       select r.id, r.status in (${underWay}) as is_under_way
       from installations i join runs r on r.installation_id = i.id
       where ${ofNode(node)} and (r.status in (${underWay}) or ${isStanding} and r.id = (
-        select o.id from runs o where o.installation_id = i.id and o.status not in ('DISCARDED', 'PLANNED_AND_FINISHED')
+        select o.id from runs o where o.installation_id = i.id and o.drift_of is null and o.status not in ('DISCARDED', 'PLANNED_AND_FINISHED')
         order by o.status = 'APPLIED' desc, o.id desc limit 1))
       order by r.id`);
     const idsOf = (isUnderWay: boolean): string[] =>

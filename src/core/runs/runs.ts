@@ -18,10 +18,14 @@ import {
   listRuns,
   listWebPorts,
   type LoggedLine,
+  changeDriftCheck,
   changeExpiry,
+  checkDriftOfDue,
   destroyExpired,
+  type DriftCheckChange,
   type ChangeResult,
   type ExpiryChange,
+  notifyDrift,
   notifyExpiring,
   notifyRuns,
   readLog,
@@ -73,6 +77,7 @@ export {
   type ClusterContext,
   type ClusterNode,
   type DeclaredWebPort,
+  type DriftFound,
   type LoggedLine,
   type Run,
   type RunList,
@@ -112,10 +117,15 @@ export interface Runs extends Starts, Changes {
   plan(runId: string): Promise<PlanChanges | null>;
   /** Changes when the resources of an APPLIED run are destroyed. @throws AppError invalid_value */
   changeExpiry(change: ExpiryChange): Promise<ChangeResult>;
+  /** Changes whether Headgate checks an APPLIED run for drift by itself. */
+  changeDriftCheck(change: DriftCheckChange): Promise<ChangeResult>;
+  /** Requests the drift checks that are due. @returns the number of requested checks */
+  checkDriftOfDue(): Promise<number>;
   /** Requests a destroy for each run that has expired and was announced. @returns the number of requested runs */
   destroyExpired(): Promise<number>;
   /**
-   * Raises alerts about runs that ended, wait for their confirmation or expire soon. @returns the number of alerts
+   * Raises alerts about runs that ended, wait for their confirmation, expire soon or have drifted. @returns the number
+   * of alerts
    */
   notify(): Promise<number>;
   /** Removes logs of runs that ended long ago. @returns the number of these runs */
@@ -173,6 +183,8 @@ export interface RunsOptions {
   readonly abandonedMs?: number;
   /** Number of failed attempts to continue a run after which the run is given up. */
   readonly triesMax?: number;
+  /** Hours between two drift checks of an applied run; null or absent: Headgate checks nothing by itself. */
+  readonly driftHours?: number | null;
 }
 
 export function createRuns(options: RunsOptions): Runs {
@@ -220,16 +232,8 @@ export function createRuns(options: RunsOptions): Runs {
     plan: (runId) => readPlan(db.sql, runId),
     log: (runId, after, limit) => readLog(db.sql, runId, after, limit),
     changeExpiry: (change) => changeExpiry({ ...options, find }, change),
-    async destroyExpired() {
-      const requested = await destroyExpired(options, (runId) => starts.expire(runId));
-      // The web addresses of what is destroyed are removed.
-      if (requested > 0) for (const listener of listeners) listener();
-      return requested;
-    },
-    notify: async () => (await notifyRuns(options)) + (await notifyExpiring(options)),
-    dropOldLogs: () => dropOldLogs(db.sql, options.clock.now()),
-    releaseVersions: () => releaseVersions(options),
-    reseal: () => resealRuns(options),
+    changeDriftCheck: (change) => changeDriftCheck({ ...options, find }, change),
+    ...createJobs(options, starts, listeners),
     mirrored: mirrorReader(options),
     webPorts: () => listWebPorts(db.sql),
     problem: () => problemOf(options.containers ?? null, cachedRunner),
@@ -241,6 +245,26 @@ export function createRuns(options: RunsOptions): Runs {
     },
     onChanged: (listener) => void listeners.push(listener),
     loop,
+  };
+}
+
+type Jobs = Pick<Runs, 'destroyExpired' | 'checkDriftOfDue' | 'notify' | 'dropOldLogs' | 'releaseVersions' | 'reseal'>;
+
+/** Creates what gateways do regularly. */
+function createJobs(options: RunsOptions, starts: Starts, listeners: readonly (() => void)[]): Jobs {
+  const { driftHours = null } = options;
+  return {
+    async destroyExpired() {
+      const requested = await destroyExpired(options, (runId) => starts.expire(runId));
+      // The web addresses of what is destroyed are removed.
+      if (requested > 0) for (const listener of listeners) listener();
+      return requested;
+    },
+    checkDriftOfDue: () => checkDriftOfDue({ ...options, driftHours }, (runId) => starts.checkDrift(runId, null)),
+    notify: async () => (await notifyRuns(options)) + (await notifyExpiring(options)) + (await notifyDrift(options)),
+    dropOldLogs: () => dropOldLogs(options.db.sql, options.clock.now()),
+    releaseVersions: () => releaseVersions(options),
+    reseal: () => resealRuns(options),
   };
 }
 

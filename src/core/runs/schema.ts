@@ -140,6 +140,14 @@ export const runs = pgTable(
     expiryNotified: boolean('expiry_notified').notNull().default(false),
     /** When a destroy was last requested because the run had expired. */
     expiryTriedAt: moment('expiry_tried_at'),
+    /** True if Headgate checks for drift by itself, while the run is APPLIED. */
+    checkDrift: boolean('check_drift').notNull().default(true),
+    /** The APPLIED run that this run checks for drift; null for all other runs. */
+    driftOf: uuid('drift_of'),
+    /** When a drift check of the run was last requested. */
+    driftTriedAt: moment('drift_tried_at'),
+    /** True from the notice that the run has drifted until a check finds no drift. */
+    driftNotified: boolean('drift_notified').notNull().default(false),
   },
   (table) => [
     uniqueIndex('runs_active_key')
@@ -168,6 +176,12 @@ export const runs = pgTable(
     index('runs_serving_idx')
       .on(table.installationId)
       .where(sql`${table.mayServe} and ${table.status} = 'APPLIED'`),
+    index('runs_drift_idx')
+      .on(table.driftOf, table.id)
+      .where(sql`${table.driftOf} is not null`),
+    index('runs_drift_due_idx')
+      .on(table.id)
+      .where(sql`${table.status} = 'APPLIED' and ${table.checkDrift}`),
     index('runs_inputs_key_idx').on(sealMark(table.inputs)),
     index('runs_web_idx')
       .on(table.id)

@@ -11,7 +11,7 @@ const keysMax = 1_000_000;
 /** Event types that are mailed if an organization has not chosen. */
 const mailed =
   'wallet.low_balance, budget.reached, budget.exceeded, budget.many_users, cost_budget.reached, api_key.reported, ' +
-  'run.failed, run.needs_confirmation, run.expiring, cluster.nodes_silent, cluster.nodes_back, gateways.differ, platform.problem, webhook.disabled';
+  'run.failed, run.needs_confirmation, run.expiring, run.drifted, cluster.nodes_silent, cluster.nodes_back, gateways.differ, platform.problem, webhook.disabled';
 
 const limitsFields = {
   max_active_keys: z

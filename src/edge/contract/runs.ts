@@ -32,6 +32,25 @@ const changesSchema = z
   })
   .meta({ id: 'RunChanges' });
 
+const driftSchema = z
+  .object({
+    status: z.enum(['none', 'drifted', 'unknown']).meta({
+      description:
+        'Result of the last check that completed. `drifted`: resources were changed or deleted outside of Headgate. ' +
+        '`unknown`: no check has completed',
+    }),
+    checked_at: z.iso.datetime().nullable().meta({ description: 'When that check ended; null if `unknown`' }),
+    check_run_id: z.string().nullable().meta({ description: 'Id of that check, whose plan shows what differs' }),
+    changed: z.int().meta({ description: 'Number of resources that were changed' }),
+    deleted: z.int().meta({ description: 'Number of resources that no longer exist' }),
+    pending_run_id: z
+      .string()
+      .nullable()
+      .meta({ description: 'Id of the check that is pending or active; null if none' }),
+    failed_run_id: z.string().nullable().meta({ description: 'Id of the last check if it failed; null if it did not' }),
+  })
+  .meta({ id: 'RunDrift' });
+
 /** A run of a stack. */
 export const runSchema = z
   .object({
@@ -94,9 +113,9 @@ export const runSchema = z
           'Inputs by name. Sensitive ones have no value. `set` is false where the default of the module applies. Null ' +
           'for runs of earlier versions of Headgate',
       }),
-    created_via: z.enum(['api', 'portal', 'cli', 'expiry']).nullable().meta({
+    created_via: z.enum(['api', 'portal', 'cli', 'expiry', 'drift']).nullable().meta({
       description:
-        'Program that requested the run; `expiry`: Headgate itself, because the applied run expired; null for runs of earlier versions of Headgate',
+        'Program that requested the run; `expiry`, `drift`: Headgate itself, because the applied run expired, or to check it for drift; null for runs of earlier versions of Headgate',
     }),
     queue_position: z
       .int()
@@ -149,6 +168,16 @@ export const runSchema = z
       }),
     expires_at: z.iso.datetime().nullable().meta({
       description: 'When Headgate destroys the resources; null for never, and unless the run is `APPLIED`',
+    }),
+    check_drift: z
+      .boolean()
+      .meta({ description: 'true if Headgate checks for drift by itself, while the run is `APPLIED`' }),
+    drift: driftSchema.nullable().meta({
+      id: 'RunDrift',
+      description: 'Result of the drift checks; null before the first, and unless the run is `APPLIED`',
+    }),
+    drift_check_of: z.string().nullable().meta({
+      description: 'Id of the run that this run checks for drift; null if it is not a drift check',
     }),
     log_lines: z.int().meta({ description: 'Number of lines in the log' }),
   })

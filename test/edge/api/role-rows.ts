@@ -219,6 +219,7 @@ const runs: readonly RoleRow[] = [
   missing('POST /v1/runs/{id}/retry', 'person', nobody('run')),
   missing('POST /v1/runs/{id}/destroy', 'person', nobody('run')),
   missing('PATCH /v1/runs/{id}', 'person', nobody('run'), { expires_at: null }),
+  missing('POST /v1/runs/{id}/drift-check', 'person', nobody('run')),
   missing('POST /v1/runs/{id}/forget', 'platform', nobody('run')),
 ];
 

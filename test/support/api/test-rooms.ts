@@ -78,6 +78,8 @@ const runsConfig = {
   terraformBin: '/nonexistent/terraform',
   runsDir: null,
   providerMirror: null,
+  driftHours: null,
+
   allowUnsandboxedRuns: false,
   containerRuns: null,
   localRuns: {

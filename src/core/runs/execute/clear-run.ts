@@ -35,7 +35,8 @@ const reportedRuns = new WeakMap<Log, Set<string>>();
 export async function clearRun(parts: ClearingParts, run: EndedRun): Promise<void> {
   const { runner, states, sources, log } = parts;
   for (const phase of phaseNames) await runner.kill(run.id, phase);
-  if (run.isForgotten === true) return runner.remove(run.id);
+  // A drift check has changed nothing, so its folder has no state of its own.
+  if (run.isForgotten === true || run.driftOf !== null) return runner.remove(run.id);
   const stack = await sources.stackPackage(run.stackVersionId);
   const layout = stack === null ? null : layoutOf(stack.root);
   const unkept = layout === null ? versionDeleted : await findUnkept(parts, run, layout);
@@ -66,7 +67,7 @@ async function removeSecrets(runner: ClearingParts['runner'], runId: string, lay
   for (const path of layout.secret) await runner.removeFile(runId, path);
 }
 
-export interface EndedRun extends Pick<ClaimedRun, 'id' | 'installationId' | 'stackVersionId'> {
+export interface EndedRun extends Pick<ClaimedRun, 'id' | 'installationId' | 'stackVersionId' | 'driftOf'> {
   readonly isForgotten?: boolean;
 }
 

@@ -6,8 +6,10 @@ import {
   type FailureCode,
   type Mask,
   outputsOf,
+  type PlanChanges,
   readOutputs,
   readPlanChanges,
+  readPlanDrift,
   stateNotSaved,
 } from '#core/runs/lifecycle/lifecycle.ts';
 import { RunnerRefusedError } from '#core/runs/runner/runner.ts';
@@ -176,10 +178,13 @@ class Execution {
 
   async #plan(isDestroy: boolean): Promise<void> {
     const { variablesArgument, planArgument } = this.#layout;
-    const args = ['plan', '-input=false', '-json', variablesArgument, `-out=${planArgument}`];
-    const end = await this.#phase('plan', isDestroy ? [...args, '-destroy'] : args, this.#parts.limits.phaseMs);
+    const isDriftCheck = this.#run.driftOf !== null;
+    const kind = isDestroy ? ['-destroy'] : isDriftCheck ? ['-refresh-only'] : [];
+    const args = ['plan', '-input=false', '-json', variablesArgument, `-out=${planArgument}`, ...kind];
+    const end = await this.#phase('plan', args, this.#parts.limits.phaseMs);
     if (end.exitCode !== 0) this.#fail('PLAN_FAILED', 'plan', end);
-    if (end.changes !== null) await this.#parts.claims.changes(this.#run, end.changes);
+    // The summary of Terraform does not count drift.
+    if (end.changes !== null && !isDriftCheck) await this.#parts.claims.changes(this.#run, end.changes);
   }
 
   /** Stores the plan for somebody to look at, and ends the work on the run. */
@@ -189,9 +194,23 @@ class Execution {
     const args = ['show', '-json', '-no-color', this.#layout.planArgument];
     const end = await this.#phase('show', args, limits.initMs, { silent: true });
     if (end.exitCode !== 0) this.#fail('PLAN_FAILED', 'show', end);
-    const changes = readPlanChanges(await this.#readAll('show', planJsonBytesMax), secretsOf(this.#context));
+    const text = await this.#readAll('show', planJsonBytesMax);
+    const changes =
+      this.#run.driftOf === null
+        ? readPlanChanges(text, secretsOf(this.#context))
+        : await this.#readDrift(text, secretsOf(this.#context));
     await plans.keep(this.#run.id, { ...changes, saved: isPlanOnly ? null : await this.#savedPlan() });
     if (!(await claims.planned(this.#run, isPlanOnly ? 'PLANNED_AND_FINISHED' : 'PLANNED'))) await this.#failCanceled();
+  }
+
+  /** Reads and counts what differs from what was applied. */
+  async #readDrift(text: string, secrets: readonly string[]): Promise<PlanChanges> {
+    const drift = readPlanDrift(text, secrets);
+    if (drift === null)
+      throw new RunFailure('LIMIT_EXCEEDED', 'the plan is larger than 32 MiB as JSON, so its drift cannot be read');
+    const { changed, deleted, ...changes } = drift;
+    await this.#parts.claims.changes(this.#run, { operation: 'plan', add: 0, change: changed, remove: deleted });
+    return changes;
   }
 
   async #savedPlan(): Promise<SavedPlan> {

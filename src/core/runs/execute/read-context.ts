@@ -107,5 +107,5 @@ async function endWithoutCluster(parts: ExecutionParts, run: ClaimedRun, { root 
     const silent = { mask: createMask([]), logged: { lines, bytes }, silent: true };
     await runPhase(parts, { run, cwd: '', phase: { name: phase, args: [] }, limitMs: limits.phaseMs, ...silent });
   }
-  await keepState(parts, run, layoutOf(root));
+  if (run.driftOf === null) await keepState(parts, run, layoutOf(root));
 }

@@ -120,7 +120,7 @@ interface CandidateState extends ReadState {
 
 /**
  * Returns the reason why a state is not stored. Locks the installation's state until the transaction ends: meanwhile no
- * run of the cluster is added, and none of the installation starts.
+ * run of the cluster is added, and none of the installation starts. Drift checks overtake nothing: they create nothing.
  * @returns null if the state can be stored
  */
 async function findRejection(tx: TransactionSql, candidate: CandidateState): Promise<KeepResult | null> {
@@ -145,6 +145,7 @@ async function findRejection(tx: TransactionSql, candidate: CandidateState): Pro
   const later = await tx<{ status: RunStatus }[]>`
     select status from runs
     where installation_id = ${installationId} and id > ${runId} and status in ${tx([...unfinishedStatuses])}
+      and drift_of is null
     for share`;
   if (later.some(({ status }) => activeStatuses.includes(status))) return 'overtaken';
   return rows.length > 0 && rows[0]?.lineage !== lineage ? 'foreign' : null;

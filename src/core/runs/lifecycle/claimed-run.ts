@@ -25,6 +25,8 @@ export interface ClaimedRun {
   readonly cancelReason: CancelReason | null;
   readonly inputs: Buffer;
   readonly mode: RunMode;
+  /** The run that this run checks for drift; null for all other runs. */
+  readonly driftOf: string | null;
   /** True if somebody confirmed the plan, which is stored. */
   readonly isConfirmed: boolean;
   readonly prepared: boolean;

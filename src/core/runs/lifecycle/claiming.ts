@@ -15,7 +15,7 @@ export interface Claiming {
   hasWork(): Promise<boolean>;
   /**
    * Claims the next run that may start: the oldest of a cluster that has no active run. Organizations with fewer active
-   * runs come first, so that none takes every place.
+   * runs come first, so that none takes every place. Drift checks come last.
    */
   claimNext(place: string): Promise<ClaimedRun | null>;
   /** Number of active runs at each place, across all gateways. */
@@ -37,8 +37,12 @@ export interface Claiming {
 const columns = `r.id, r.fence, r.installation_id as "installationId", r.cluster_id as "clusterId",
   r.organization_id as "organizationId",
   r.stack_version_id as "stackVersionId", i.node, r.operation, r.status, r.cancel_reason as "cancelReason", r.inputs, r.mode,
+  r.drift_of as "driftOf",
   r.confirmed_at is not null as "isConfirmed",
   r.prepared, r.phase, r.log_offset::float8 as "logOffset", r.log_lines as "logLines", r.log_bytes as "logBytes"`;
+
+/** SQL expression: the place of a run among the pending runs of its cluster. Drift checks let other runs pass. */
+export const queueOrder = (run: string): string => `(${run}.drift_of is not null, ${run}.id)`;
 
 /** SQL condition: the plan of run `r` has waited for too long. */
 const isOverdue = `(r.status = 'PLANNED' and r.planned_at < clock_timestamp() - interval '${waitHoursMax} hours')`;
@@ -69,8 +73,9 @@ export function createClaiming(sql: Sql, holder: string): Claiming {
             select r.id from runs r
             where r.status = 'PENDING' and ${sql.unsafe(isFree)}
               and not exists (select from runs a where a.cluster_id = r.cluster_id and a.status in ${sql([...occupyingStatuses])})
-              and not exists (select from runs e where e.cluster_id = r.cluster_id and e.status = 'PENDING' and e.id < r.id)
-            order by (select count(*) from runs a where a.organization_id = r.organization_id and a.${isActive}), r.id
+              and not exists (select from runs e where e.cluster_id = r.cluster_id and e.status = 'PENDING'
+                and ${sql.unsafe(queueOrder('e'))} < ${sql.unsafe(queueOrder('r'))})
+            order by r.drift_of is not null, (select count(*) from runs a where a.organization_id = r.organization_id and a.${isActive}), r.id
             limit 1 for update of r skip locked)
           update runs r set status = 'PLANNING', place = ${place}, holder = ${holder}, fence = r.fence + 1,
             started_at = coalesce(r.started_at, clock_timestamp()),

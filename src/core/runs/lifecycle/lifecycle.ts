@@ -6,7 +6,7 @@ export { createMask, createPieceMask, type Mask, type PieceMask, secretCharsMin 
 export { dropOldLogs } from './old-logs.ts';
 export { type DeclaredEngine, type DeclaredWebPort, listEngines, listWebPorts } from './declared.ts';
 export { outputsOf, readOutputs, type RunOutput } from './outputs.ts';
-export { type PlanChanges, type PlannedResource, readPlanChanges } from './plan-changes.ts';
+export { type PlanChanges, type PlannedResource, readPlanChanges, readPlanDrift } from './plan-changes.ts';
 export { releaseVersions } from './release-versions.ts';
 export { countExpiringRuns, countUnfinishedRuns, endExpiries, endUnfinishedRuns } from './restored.ts';
 export { type Changes, createChanges } from './run-changes.ts';
@@ -18,9 +18,20 @@ export {
   lifeSecondsMin,
   notifyExpiring,
 } from './run-expiry.ts';
+export { changeDriftCheck, checkDriftOfDue, type DriftCheckChange, notifyDrift } from './run-drift.ts';
 export { notifyRuns, type RunNotice } from './run-notices.ts';
 export type { ApplyRequest, ChangeResult, StartResult } from './run-requests.ts';
-export { findRun, listRuns, lockRuns, type LoggedLine, readLog, readPlan, type Run, type RunList } from './run-rows.ts';
+export {
+  type DriftFound,
+  findRun,
+  listRuns,
+  lockRuns,
+  type LoggedLine,
+  readLog,
+  readPlan,
+  type Run,
+  type RunList,
+} from './run-rows.ts';
 export { type DeclaredInput, type ShownInput, textsIn } from './shown-inputs.ts';
 export { createStarts, type Starts } from './run-starts.ts';
 export {

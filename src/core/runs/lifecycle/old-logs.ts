@@ -1,14 +1,14 @@
 import type { Sql } from 'postgres';
 import { uuidLowerBound } from '#base/id.ts';
 
-/** Days that the log and the plan of an ended run are kept; the run itself stays. */
+/** Days that the log and the plan of an ended run are kept; the run itself stays, except a drift check. */
 export const logDaysMax = 90;
 const dayMs = 86_400_000;
 /** Runs whose logs one statement removes: each has up to 50,000 lines. */
 const runsAtOnce = 20;
 
 /**
- * Removes logs and plans of runs that ended long ago, oldest first.
+ * Removes logs and plans of runs that ended long ago, oldest first, and drift checks that have a later one.
  * @param nowMs milliseconds since the Unix epoch
  * @returns the number of these runs
  */
@@ -16,6 +16,10 @@ export async function dropOldLogs(sql: Sql, nowMs: number): Promise<number> {
   const endedBefore = new Date(nowMs - logDaysMax * dayMs).toISOString();
   // A run ends after its creation, and its id contains the time of its creation.
   const idBound = uuidLowerBound(nowMs - logDaysMax * dayMs);
+  await sql`
+    delete from runs r where r.drift_of is not null and not r.holds_version
+      and r.id < ${idBound} and r.ended_at < ${endedBefore}::text::timestamptz
+      and exists (select from runs n where n.drift_of = r.drift_of and n.id > r.id)`;
   for (let total = 0; ;) {
     const removed = await sql<{ run_id: string }[]>`
       with old as (

@@ -54,9 +54,12 @@ const changeSchema = z.object({
 const outputSchema = z.object({ before: absent, after: absent, ...marksSchema });
 const planSchema = z.object({
   resource_changes: z.array(changeSchema).default([]),
+  /** What differs from the state, before the plan. */
+  resource_drift: z.array(changeSchema).default([]),
   output_changes: z.record(z.string(), outputSchema).default({}),
 });
 type Change = z.infer<typeof changeSchema>['change'];
+type Plan = z.infer<typeof planSchema>;
 
 /**
  * Reads `terraform show -json` of a saved plan (format 1.x): the resources that the plan changes, without values that
@@ -65,10 +68,35 @@ type Change = z.infer<typeof changeSchema>['change'];
  * @param secrets values that nobody may see
  */
 export function readPlanChanges(text: string, secrets: readonly string[]): PlanChanges {
-  const parsed = planSchema.safeParse(parse(text));
-  if (!parsed.success) return { resources: [], isTruncated: true };
-  const { resource_changes: changes, output_changes: outputs } = parsed.data;
-  const marked = markedTexts([...changes.map(({ change }) => change), ...Object.values(outputs)]);
+  const plan = planSchema.safeParse(parse(text)).data;
+  if (plan === undefined) return { resources: [], isTruncated: true };
+  return shownChanges(plan, plan.resource_changes, secrets);
+}
+
+/** What a drift check has found: resources that differ from the stored state. */
+export interface PlanDrift extends PlanChanges {
+  /** Number of resources that were changed; complete, also where not all of them are shown. */
+  readonly changed: number;
+  /** Number of resources that no longer exist. */
+  readonly deleted: number;
+}
+
+/**
+ * Reads the drift from `terraform show -json` of a plan that was made with `-refresh-only`, as `readPlanChanges`.
+ * @returns null if the text is no plan
+ */
+export function readPlanDrift(text: string, secrets: readonly string[]): PlanDrift | null {
+  const plan = planSchema.safeParse(parse(text)).data;
+  if (plan === undefined) return null;
+  const actions = plan.resource_drift.map(({ change }) => actionOf(change.actions)).filter((action) => action !== null);
+  const deleted = actions.filter((action) => action === 'delete').length;
+  return { ...shownChanges(plan, plan.resource_drift, secrets), changed: actions.length - deleted, deleted };
+}
+
+/** Shows some of the changes of a plan, without what is marked as sensitive anywhere in the plan. */
+function shownChanges(plan: Plan, changes: Plan['resource_changes'], secrets: readonly string[]): PlanChanges {
+  const all = [...plan.resource_changes, ...plan.resource_drift].map(({ change }) => change);
+  const marked = markedTexts([...all, ...Object.values(plan.output_changes)]);
   const isHidden = marked.size > markedMax;
   const mask = createMask(isHidden ? secrets : [...secrets, ...marked]);
   const resources: PlannedResource[] = [];

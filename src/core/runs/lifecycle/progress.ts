@@ -134,6 +134,10 @@ async function transition(
     await tx`
       update runs set status = 'SUPERSEDED'
       where installation_id = ${installationId} and status = 'APPLIED' and id <> ${id}`;
+    // Drift checks of the earlier run would check what is no longer there.
+    await tx`
+      update runs set status = 'CANCELED', cancel_reason = 'asked', ended_at = clock_timestamp()
+      where installation_id = ${installationId} and status = 'PENDING' and drift_of is not null`;
   }
   return true;
 }

@@ -24,7 +24,7 @@ const final = listed(runStatuses.filter(isFinal));
 
 /**
  * Runs `r` that no longer need their version: what their installation had created was destroyed since, they never
- * started, or they created nothing and their log is expired too. A run whose state could not be stored needs its
+ * started, they only checked for drift, or they created nothing and their log is expired too. A run whose state could not be stored needs its
  * version, which says where in the folder the state is.
  */
 const needsNone = sql`r.holds_version and r.status in (${final})
@@ -32,7 +32,7 @@ const needsNone = sql`r.holds_version and r.status in (${final})
   and (
     exists (
       select from runs d where d.installation_id = r.installation_id and d.status = 'DESTROYED' and d.id >= r.id)
-    or r.status in ('DISCARDED', 'PLANNED_AND_FINISHED')
+    or r.status in ('DISCARDED', 'PLANNED_AND_FINISHED') or r.drift_of is not null
     or (r.status in ('FAILED', 'CANCELED') and not r.prepared)
     or (r.status in ('FAILED', 'CANCELED') and r.ended_at < clock_timestamp() - make_interval(days => ${logDaysMax})
       and coalesce((select s.resources from stack_states s where s.installation_id = r.installation_id

@@ -7,10 +7,17 @@ import type { RunSources } from './sources.ts';
 
 /**
  * Notices about runs that ended or wait for their confirmation. They are found by what the rows say, so that no program
- * that ends a run has to send them.
+ * that ends a run has to send them. Drift checks have notices of their own.
  */
 
-export type RunNotice = StatusNotice | ExpiryNotice;
+export type RunNotice = StatusNotice | ExpiryNotice | DriftNotice;
+
+interface DriftNotice {
+  readonly organizationId: string;
+  readonly type: 'run.drifted';
+  /** `check_run_id`: the run that shows what differs. `changed`, `deleted`: numbers of resources. */
+  readonly data: NoticedRun & { readonly check_run_id: string; readonly changed: number; readonly deleted: number };
+}
 
 interface ExpiryNotice {
   readonly organizationId: string;
@@ -98,7 +105,7 @@ async function notifySome(tx: Transaction, { sources, raiseIn }: NoticeParts): P
     select ${noticedColumns}, r.status, r.failure_code, r.planned,
       floor(extract(epoch from r.planned_at) * 1000)::float8 as planned_ms
     from runs r join installations i on i.id = r.installation_id
-    where r.notified is distinct from 'end'
+    where r.notified is distinct from 'end' and r.drift_of is null
       and (r.ended_at is not null or (r.status = 'PLANNED' and r.notified is null))
     order by r.id limit ${noticesAtOnce} for update of r skip locked`);
   for (const row of rows) {

@@ -20,6 +20,8 @@ export interface ApplyRequest {
   readonly mode?: RunMode;
   /** Seconds from the end of the apply after which Headgate destroys the resources; null or absent: never. */
   readonly expiresAfter?: number | null;
+  /** True if Headgate checks what is applied for drift by itself; true if absent. */
+  readonly checkDrift?: boolean;
   /** Empty for the whole cluster. */
   readonly node: string;
   /** Already checked against the variables that the version declares. */
@@ -49,6 +51,8 @@ export type StartResult =
   | { readonly kind: 'wrong_status'; readonly status: RunStatus }
   /** A destroy of the installation is pending or active. */
   | { readonly kind: 'being_destroyed' }
+  /** The run only checks another run for drift. */
+  | { readonly kind: 'drift_check' }
   | { readonly kind: 'not_found' };
 
 export type ChangeResult =

@@ -3,6 +3,7 @@ import type { Sql } from 'postgres';
 import type { Transaction } from '#base/database/database.ts';
 import { uuidTimeMs, uuidv7 } from '#base/id.ts';
 import { type Author, keyIdOf, userIdOf } from '#core/audit/audit.ts';
+import { queueOrder } from './claiming.ts';
 import type { ChangeSummary } from './log-line.ts';
 import type { RunOutput } from './outputs.ts';
 import type { PlanChanges } from './plan-changes.ts';
@@ -64,10 +65,31 @@ export interface Run {
   readonly mayServe: boolean;
   /** Null unless the run is APPLIED and expires. */
   readonly expiresAtMs: number | null;
+  /** The run that this run checks for drift; null for all other runs. */
+  readonly driftOf: string | null;
+  /** True if Headgate checks for drift by itself, while the run is APPLIED. */
+  readonly checkDrift: boolean;
+  /** The last drift check that has completed; null if there is none, and unless the run is APPLIED. */
+  readonly driftFound: DriftFound | null;
+  /** The drift check that is pending or active. */
+  readonly driftCheckId: string | null;
+  /** The last drift check, if it has failed. */
+  readonly driftFailedId: string | null;
   /** True if the record of what the run created, and the state that it left, were dropped. */
   readonly isForgotten: boolean;
   /** True if the run was given up with its machine, and a later run's state is stored. */
   readonly isOvertaken: boolean;
+}
+
+/** The result of a drift check. */
+export interface DriftFound {
+  /** The run that has checked. */
+  readonly runId: string;
+  readonly checkedAtMs: number;
+  /** Number of resources that differ from what was applied. */
+  readonly changed: number;
+  /** Number of resources that no longer exist. */
+  readonly deleted: number;
 }
 
 export interface LoggedLine {
@@ -91,6 +113,19 @@ export const isRemoving = `(d.operation = 'destroy' and (d.mode = 'auto' or d.co
 export const isOvertaken = `(r.failure_code is not distinct from 'INTERRUPTED' and exists (
   select from stack_states s where s.installation_id = r.installation_id and s.run_id > r.id))`;
 
+const isUnfinished = (run: string): string =>
+  `${run}.status in (${unfinishedStatuses.map((status) => `'${status}'`).join(', ')})`;
+
+const driftColumns = `case when r.status = 'APPLIED' then (
+    select json_build_object('runId', c.id, 'checkedAtMs', ${ms('c.ended_at')},
+      'changed', coalesce((c.planned ->> 'change')::int, 0), 'deleted', coalesce((c.planned ->> 'remove')::int, 0))
+    from runs c where c.drift_of = r.id and c.status = 'PLANNED_AND_FINISHED' order by c.id desc limit 1) end as "driftFound",
+  case when r.status = 'APPLIED' then (
+    select c.id from runs c where c.drift_of = r.id and ${isUnfinished('c')} limit 1) end as "driftCheckId",
+  case when r.status = 'APPLIED' then (
+    select case when c.status = 'FAILED' then c.id end from runs c
+    where c.drift_of = r.id and c.status in ('PLANNED_AND_FINISHED', 'FAILED') order by c.id desc limit 1) end as "driftFailedId"`;
+
 const columns = `r.id, r.installation_id as "installationId", r.cluster_id as "clusterId",
   r.organization_id as "organizationId", i.stack_id as "stackId", i.stack_name as "stackName",
   r.stack_version_id as "stackVersionId", i.node, r.operation, r.status, r.phase, r.failure_code as "failureCode",
@@ -98,11 +133,12 @@ const columns = `r.id, r.installation_id as "installationId", r.cluster_id as "c
   r.stack_version as "stackVersion", r.shown_inputs as "shownInputs", r.origin, r.mode, r.planned,
   ${ms('r.planned_at')} as "plannedAtMs", ${ms('r.confirmed_at')} as "confirmedAtMs",
   case when r.status = 'PENDING' then (select count(*) from runs q
-    where q.cluster_id = r.cluster_id and q.status = 'PENDING' and q.id <= r.id)::int end as "queuePosition",
+    where q.cluster_id = r.cluster_id and q.status = 'PENDING' and ${queueOrder('q')} <= ${queueOrder('r')})::int end as "queuePosition",
   r.created_by_key as "createdByKey", ${ms('r.created_at')} as "createdAtMs", ${ms('r.started_at')} as "startedAtMs",
   ${ms('r.ended_at')} as "endedAtMs", r.changes, r.outputs, r.web,
   r.web_problem as "webProblem", r.access, r.log_lines as "logLines", r.expires_after as "expiresAfter", r.may_serve as "mayServe",
   case when r.status = 'APPLIED' then ${ms(expiresAt)} end as "expiresAtMs",
+  r.drift_of as "driftOf", r.check_drift as "checkDrift", ${driftColumns},
   r.forgotten_at is not null as "isForgotten", ${isOvertaken} as "isOvertaken"`;
 
 /** Filters of a list of runs, newest first; null filters nothing. `page` counts from 1. */
@@ -120,6 +156,8 @@ export interface RunList {
   readonly fromMs: number | null;
   /** Requested before this time. */
   readonly toMs: number | null;
+  /** True: only drift checks. False or absent: only other runs. */
+  readonly isDriftCheck?: boolean;
   readonly page: number;
   readonly limit: number;
 }
@@ -130,12 +168,25 @@ export async function listRuns(
   db: Sql,
   list: RunList,
 ): Promise<{ readonly runs: readonly Run[]; readonly total: number }> {
-  const { clusterIds, clusterId, stackName, statuses, userId, keyId, fromMs, toMs, page, limit } = list;
+  const {
+    clusterIds,
+    clusterId,
+    stackName,
+    statuses,
+    userId,
+    keyId,
+    fromMs,
+    toMs,
+    isDriftCheck = false,
+    page,
+    limit,
+  } = list;
   // Parameters are text, which PostgreSQL casts: the driver would ask for types of arrays first.
   const clusters = db`(select unnest(${`{${clusterIds?.join(',') ?? ''}}`}::text::uuid[]))`;
   const chosen = db`
     from runs r
-    where ${clusterIds === null ? db`true` : db`r.cluster_id in ${clusters}`}
+    where ${isDriftCheck ? db`r.drift_of is not null` : db`r.drift_of is null`}
+      and ${clusterIds === null ? db`true` : db`r.cluster_id in ${clusters}`}
       and ${clusterId === null ? db`true` : db`r.cluster_id = ${clusterId}`}
       and ${stackName === null ? db`true` : db`r.installation_id in (select id from installations where stack_name = ${stackName})`}
       and ${statuses === null ? db`true` : db`r.status in ${db([...statuses])}`}
@@ -194,6 +245,10 @@ export interface NewRun {
   readonly expiresAfter?: number | null;
   /** True for applies that a platform administrator requested: their engine serves every organization. */
   readonly mayServe?: boolean;
+  /** True if absent. */
+  readonly checkDrift?: boolean;
+  /** The run that this run checks for drift. */
+  readonly driftOf?: string | null;
   readonly retryOf: string | null;
   readonly author: Author;
 }
@@ -232,8 +287,8 @@ async function nextRunId(tx: Transaction, clusterId: string): Promise<string> {
 }
 
 /**
- * Returns the pending or active run that already does what is requested again: the same removal, or the same retry. The
- * caller has the lock of the cluster's runs.
+ * Returns the pending or active run that already does what is requested again: the same removal, the same retry or
+ * the same drift check. The caller has the lock of the cluster's runs.
  */
 async function findAsked(tx: Transaction, run: NewRun): Promise<string | null> {
   const unfinished = sql`status in (${sql.join(
@@ -241,9 +296,12 @@ async function findAsked(tx: Transaction, run: NewRun): Promise<string | null> {
     sql`, `,
   )})`;
   const isRemoval = run.operation === 'destroy' && run.installationId !== undefined;
+  const driftOf = run.driftOf ?? null;
   const same = isRemoval
     ? sql`installation_id = ${run.installationId} and operation = 'destroy' and mode = ${run.mode} and ${unfinished}`
-    : sql`retry_of = ${run.retryOf}::uuid and operation <> 'destroy' and ${unfinished}`;
+    : driftOf === null
+      ? sql`retry_of = ${run.retryOf}::uuid and operation <> 'destroy' and ${unfinished}`
+      : sql`drift_of = ${driftOf}::uuid and ${unfinished}`;
   const [found] = await tx.execute<{ id: string }>(sql`
     select id from runs where cluster_id = ${run.clusterId} and ${same} order by id desc limit 1`);
   return found?.id ?? null;
@@ -264,9 +322,11 @@ export async function insertRun(
   await lockRuns(tx, run.clusterId);
   const asked = await findAsked(tx, run);
   if (asked !== null) return { id: asked, isNew: false };
-  const [queue] = await tx.execute<{ waiting: number }>(
-    sql`select count(*)::int as waiting from runs where cluster_id = ${run.clusterId} and status = 'PENDING'`,
-  );
+  const driftOf = run.driftOf ?? null;
+  // Drift checks that wait leave every place of the queue to other runs.
+  const [queue] = await tx.execute<{ waiting: number }>(sql`
+    select count(*)::int as waiting from runs where cluster_id = ${run.clusterId} and status = 'PENDING'
+      and (drift_of is null or ${driftOf !== null})`);
   if ((queue?.waiting ?? 0) >= queueMax) return null;
   const installationId = await installationOf(tx, run);
   const [unsaved] = await tx.execute<{ id: string }>(sql`
@@ -277,12 +337,13 @@ export async function insertRun(
   const inputs = await seal(id);
   await tx.execute(sql`
     insert into runs (id, installation_id, cluster_id, organization_id, stack_version_id, operation, access, status, inputs,
-      retry_of, stack_version, shown_inputs, origin, mode, expires_after, may_serve, created_by_user, created_by_key,
-      created_at)
+      retry_of, stack_version, shown_inputs, origin, mode, expires_after, may_serve, check_drift,
+      drift_of, created_by_user, created_by_key, created_at)
     values (${id}, ${installationId}, ${run.clusterId}, ${run.organizationId}, ${run.stackVersionId}, ${run.operation},
       ${run.access}, 'PENDING', ${inputs}, ${run.retryOf}, ${run.stackVersion},
       ${run.shownInputs === null ? null : JSON.stringify(run.shownInputs)}::jsonb, ${run.origin}, ${run.mode},
-      ${run.operation === 'apply' ? (run.expiresAfter ?? null) : null}, ${run.mayServe ?? false}, ${userIdOf(run.author.actor)},
+      ${run.operation === 'apply' ? (run.expiresAfter ?? null) : null}, ${run.mayServe ?? false},
+      ${run.checkDrift ?? true}, ${driftOf}, ${userIdOf(run.author.actor)},
       ${keyIdOf(run.author.actor)}, clock_timestamp())`);
   return { id, isNew: true };
 }

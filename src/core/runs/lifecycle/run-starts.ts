@@ -1,7 +1,8 @@
-import type { Db } from '#base/database/database.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { formatId } from '#base/id.ts';
 import { type Audit, type Author, systemAuthor } from '#core/audit/audit.ts';
 import { noteRun } from './run-audit.ts';
+import { markDriftChecked } from './run-drift.ts';
 import { markExpired } from './run-expiry.ts';
 import type { ApplyRequest, StartResult } from './run-requests.ts';
 import { insertRun, type NewRun, NodeGoneError, type Run, StateNotSavedError } from './run-rows.ts';
@@ -25,6 +26,16 @@ export interface Starts {
   destroy(runId: string, author: Author, origin?: RunOrigin, mode?: RunMode): Promise<StartResult>;
   /** Requests the destroy of a run that has expired. `wrong_status`: it has not, or another run comes first. */
   expire(runId: string): Promise<StartResult>;
+  /**
+   * Requests a drift check of an APPLIED run. Returns the one that is pending or active, if there is one.
+   * @param request null for a check by Headgate itself, which must be due, else `wrong_status`
+   */
+  checkDrift(runId: string, request: DriftRequest | null): Promise<StartResult>;
+}
+
+export interface DriftRequest {
+  readonly author: Author;
+  readonly origin: RunOrigin;
 }
 
 export interface StartsParts {
@@ -33,6 +44,8 @@ export interface StartsParts {
   readonly sealer: Sealer;
   readonly sources: RunSources;
   readonly find: (id: string) => Promise<Run | null>;
+  /** Hours between two drift checks by Headgate itself; null or absent: there are none. */
+  readonly driftHours?: number | null;
   /** Called after a run was stored. */
   readonly written: () => void;
 }
@@ -40,11 +53,14 @@ export interface StartsParts {
 /** Rolls back the transaction that inserts a run. */
 class StackGoneError extends Error {}
 class ClusterMovedError extends Error {}
-class NotExpiredError extends Error {}
+/** The run has not expired, is no longer APPLIED, or its drift check is not due. */
+class NotDueError extends Error {}
 
 interface StartedRun extends NewRun {
   /** The expired run whose resources this run destroys. */
   readonly expired?: string;
+  /** True for a drift check by Headgate itself, which must be due. */
+  readonly isScheduled?: boolean;
 }
 
 interface Again {
@@ -64,6 +80,7 @@ export function createStarts(parts: StartsParts): Starts {
   async function again({ runId, author, origin, mode }: Again): Promise<StartResult> {
     const run = await find(runId);
     if (run === null) return { kind: 'not_found' };
+    if (run.driftOf !== null) return { kind: 'drift_check' };
     const isRetry = mode === null;
     const may = isRetry ? retryable : destroyable;
     if (!may.includes(run.status)) return { kind: 'wrong_status', status: run.status };
@@ -78,6 +95,20 @@ export function createStarts(parts: StartsParts): Starts {
     const other = isRetry ? { retryOf: run.id } : { mode, operation: 'destroy' as const, retryOf: null };
     const request = { ...run, ...other, organizationId, author, origin };
     return begin(parts, origin === 'expiry' ? { ...request, expired: run.id } : request, inputs);
+  }
+
+  async function checkDrift(runId: string, request: DriftRequest | null): Promise<StartResult> {
+    const run = await find(runId);
+    if (run === null) return { kind: 'not_found' };
+    if (run.driftOf !== null) return { kind: 'drift_check' };
+    if (run.status !== 'APPLIED') return { kind: 'wrong_status', status: run.status };
+    const cluster = await sources.cluster(run.clusterId);
+    if (cluster === null) return { kind: 'cluster_gone' };
+    const { organizationId } = cluster;
+    const { author, origin } = request ?? { author: systemAuthor, origin: 'drift' as const };
+    const own = { mode: 'plan', retryOf: null, driftOf: run.id, expiresAfter: null, checkDrift: false } as const;
+    const check = { ...run, ...own, organizationId, author, origin, isScheduled: request === null };
+    return begin(parts, check, await openInputs(runId));
   }
 
   async function openInputs(runId: string): Promise<Buffer> {
@@ -100,6 +131,7 @@ export function createStarts(parts: StartsParts): Starts {
     retry: (runId, author, origin = 'api') => again({ runId, author, origin, mode: null }),
     destroy: (runId, author, origin = 'api', mode = 'auto') => again({ runId, author, origin, mode }),
     expire: (runId) => again({ runId, author: systemAuthor, origin: 'expiry', mode: 'auto' }),
+    checkDrift,
   };
 }
 
@@ -115,18 +147,27 @@ async function begin(parts: StartsParts, run: StartedRun, inputs: Buffer): Promi
     if (created === null) throw new Error('the stored run was not found');
     return { kind: 'created', run: created };
   } catch (error) {
-    if (error instanceof StackGoneError) return { kind: 'stack_gone' };
-    if (error instanceof NotExpiredError) return { kind: 'wrong_status', status: 'APPLIED' };
-    if (error instanceof NodeGoneError) return { kind: 'node_gone' };
-    if (error instanceof ClusterMovedError) return { kind: 'cluster_moved' };
-    if (error instanceof StateNotSavedError) return { kind: 'state_not_saved', runId: error.runId };
-    throw error;
+    if (error instanceof NotDueError) {
+      const before = run.expired ?? run.driftOf ?? null;
+      const now = before === null ? null : await find(before);
+      return { kind: 'wrong_status', status: now?.status ?? 'APPLIED' };
+    }
+    return rejectionOf(error);
   }
+}
+
+/** @throws every error that is no result */
+function rejectionOf(error: unknown): StartResult {
+  if (error instanceof StackGoneError) return { kind: 'stack_gone' };
+  if (error instanceof NodeGoneError) return { kind: 'node_gone' };
+  if (error instanceof ClusterMovedError) return { kind: 'cluster_moved' };
+  if (error instanceof StateNotSavedError) return { kind: 'state_not_saved', runId: error.runId };
+  throw error;
 }
 
 /**
  * @returns null if the cluster's queue is full.
- * @throws StackGoneError, ClusterMovedError, NodeGoneError, NotExpiredError, StateNotSavedError
+ * @throws StackGoneError, ClusterMovedError, NodeGoneError, NotDueError, StateNotSavedError
  */
 function write(parts: StartsParts, run: StartedRun, inputs: Buffer): Promise<string | null> {
   const { db, audit, sealer, sources } = parts;
@@ -141,8 +182,16 @@ function write(parts: StartsParts, run: StartedRun, inputs: Buffer): Promise<str
       return id;
     }
     if (!(await sources.pinStackVersion(tx, run.stackVersionId))) throw new StackGoneError();
-    await noteRun(audit, tx, { ...run, id }, { author: run.author, action: 'created' });
-    if (run.expired !== undefined && !(await markExpired(tx, run.expired, id))) throw new NotExpiredError();
+    // The audit log gets no entry for each night.
+    if (run.isScheduled !== true) await noteRun(audit, tx, { ...run, id }, { author: run.author, action: 'created' });
+    if (!(await markDue(tx, run, id, parts.driftHours ?? null))) throw new NotDueError();
     return id;
   });
+}
+
+/** Marks the run that has expired or is checked. The caller has the lock of the cluster's runs. @returns false if not due */
+async function markDue(tx: Transaction, run: StartedRun, id: string, driftHours: number | null): Promise<boolean> {
+  if (run.expired !== undefined) return markExpired(tx, run.expired, id);
+  const driftOf = run.driftOf ?? null;
+  return driftOf === null || markDriftChecked(tx, driftOf, run.isScheduled === true ? driftHours : null);
 }

@@ -41,8 +41,11 @@ export type RunAccess = (typeof runAccess)[number];
 export const runModes = ['auto', 'confirm', 'plan'] as const;
 export type RunMode = (typeof runModes)[number];
 
-/** Programs from which runs are requested; `expiry`: Headgate itself, at the end of what was applied. */
-export const runOrigins = ['api', 'portal', 'cli', 'expiry'] as const;
+/**
+ * Programs from which runs are requested; `expiry`: Headgate itself, at the end of what was applied; `drift`: Headgate
+ * itself, to check what is applied.
+ */
+export const runOrigins = ['api', 'portal', 'cli', 'expiry', 'drift'] as const;
 export type RunOrigin = (typeof runOrigins)[number];
 
 /** Reasons why a run is FAILED. */

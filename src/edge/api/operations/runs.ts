@@ -37,6 +37,9 @@ const run = {
   url_problem: null,
   expires_after: null,
   expires_at: null,
+  check_drift: true,
+  drift: null,
+  drift_check_of: null,
   log_lines: 42,
 };
 const pending = {
@@ -97,7 +100,9 @@ export const runs: Tag = {
     'GET /v1/runs': {
       operationId: 'listRuns',
       summary: 'List runs',
-      description: `Returns a page of runs, newest first, that match all filters. ${sees}`,
+      description:
+        'Returns a page of runs, newest first, that match all filters. Drift checks are listed only with ' +
+        `\`drift_checks=true\`. ${sees}`,
       answer: numberedPage(run),
     },
     'GET /v1/runs/{id}': {
@@ -158,12 +163,22 @@ export const runs: Tag = {
     },
     'PATCH /v1/runs/{id}': {
       operationId: 'updateRun',
-      summary: 'Change when a run expires',
+      summary: 'Change the expiry or the drift checks of a run',
       description:
-        'Changes when Headgate destroys the resources of an `APPLIED` run. Returns 409 for other runs, and while the ' +
-        `resources are being destroyed. ${who}`,
+        'Changes when Headgate destroys the resources of an `APPLIED` run, and whether it checks them for drift by ' +
+        'itself. Returns 409 for other runs, and for an expiry while the resources are being destroyed. ' +
+        who,
       request: { expires_at: laterIsoTime },
       answer: { ...run, expires_at: laterIsoTime },
+    },
+    'POST /v1/runs/{id}/drift-check': {
+      operationId: 'checkRunForDrift',
+      summary: 'Check a run for drift',
+      description:
+        'Starts a run that checks what an `APPLIED` run created, and changes nothing. Its plan shows the resources that ' +
+        'were changed or deleted outside of Headgate; `drift` of the applied run has the result. Returns 409 for other ' +
+        `runs. ${queue} ${who}`,
+      answer: { ...pending, plan_only: true, auto_apply: false, check_drift: false, drift_check_of: run.id },
     },
     'POST /v1/runs/{id}/discard': {
       operationId: 'discardRun',

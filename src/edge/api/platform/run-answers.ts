@@ -24,7 +24,7 @@ export function toRunAnswer(run: Run, address?: ShownAddress, problem: string | 
     failure_code: run.failureCode,
     failure_message: run.failureMessage,
     overtaken: run.isOvertaken,
-    retry_of: run.retryOf === null ? null : formatId('run', run.retryOf),
+    retry_of: runIdOf(run.retryOf),
     stack_version: run.stackVersion,
     inputs: run.shownInputs === null ? null : { ...run.shownInputs },
     created_via: run.origin,
@@ -47,7 +47,26 @@ export function toRunAnswer(run: Run, address?: ShownAddress, problem: string | 
     url_problem: run.webProblem ?? problem,
     expires_after: run.expiresAfter,
     expires_at: iso(run.expiresAtMs),
+    check_drift: run.checkDrift,
+    drift: driftOf(run),
+    drift_check_of: runIdOf(run.driftOf),
     log_lines: run.logLines,
+  };
+}
+
+const runIdOf = (id: string | null): string | null => (id === null ? null : formatId('run', id));
+
+function driftOf({ driftFound: found, driftCheckId, driftFailedId }: Run): RunAnswer['drift'] {
+  if (found === null && driftCheckId === null && driftFailedId === null) return null;
+  const isDrifted = found !== null && found.changed + found.deleted > 0;
+  return {
+    status: found === null ? 'unknown' : isDrifted ? 'drifted' : 'none',
+    checked_at: iso(found?.checkedAtMs ?? null),
+    check_run_id: runIdOf(found?.runId ?? null),
+    changed: found?.changed ?? 0,
+    deleted: found?.deleted ?? 0,
+    pending_run_id: runIdOf(driftCheckId),
+    failed_run_id: runIdOf(driftFailedId),
   };
 }
 

@@ -84,6 +84,10 @@ export function started(result: StartResult): Run {
       });
     case 'being_destroyed':
       throw new AppError('conflict', { message: 'The resources of this run are being destroyed.' });
+    case 'drift_check':
+      throw new AppError('conflict', {
+        message: 'This run only checks another run for drift. Use the run that it checks, named in drift_check_of.',
+      });
     case 'not_found':
       throw notFound('run');
     case 'wrong_status':

@@ -50,6 +50,9 @@ const listQuery = z.strictObject({
     .openapi({
       description: 'Only runs that this user or API key requested; those of a user include those of the keys',
     }),
+  drift_checks: z.enum(['true', 'false']).optional().openapi({
+    description: 'true: only drift checks. Default: only other runs',
+  }),
   from: timeBound('Only runs requested at or after this date (midnight UTC) or RFC 3339 time'),
   to: timeBound('Only runs requested before this date or time'),
 });
@@ -70,6 +73,7 @@ export function registerRunList(app: ApiApp, parts: RunRoutesParts): void {
       stack,
       status,
       created_by: author = '',
+      drift_checks: driftChecks,
       from,
       to,
       ...asked
@@ -86,6 +90,7 @@ export function registerRunList(app: ApiApp, parts: RunRoutesParts): void {
       keyId: parseId('key', author),
       fromMs: from ?? null,
       toMs: to ?? null,
+      isDriftCheck: driftChecks === 'true',
       page,
       limit,
     });

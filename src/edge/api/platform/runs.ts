@@ -26,7 +26,8 @@ import {
 } from './run-checks.ts';
 import { checkInputs, checkTarget, inputsSchema } from './run-inputs.ts';
 import { originOf } from './run-origin.ts';
-import { registerRunExpiry } from './run-expiry.ts';
+import { registerRunDrift } from './run-drift.ts';
+import { registerRunPatch } from './run-patch.ts';
 import { registerRunList } from './run-list.ts';
 import { registerRunLogRoutes } from './run-logs.ts';
 import { isOnePlan, modeOf, onePlan, planFields, registerRunPlans } from './run-plans.ts';
@@ -49,7 +50,8 @@ export function registerRunRoutes(app: ApiApp, parts: RunRoutesParts): void {
   registerReading(app, parts);
   registerRunLogRoutes(app, parts);
   registerRunPlans(app, parts);
-  registerRunExpiry(app, parts);
+  registerRunPatch(app, parts);
+  registerRunDrift(app, parts);
   registerCancel(app, parts);
   registerRetry(app, parts);
   registerDestroy(app, parts);
@@ -79,6 +81,9 @@ const applySchema = z
       .openapi({
         description: 'Seconds from the end of the apply after which Headgate destroys the resources; default is never',
       }),
+    check_drift: z.boolean().default(true).openapi({
+      description: 'false: Headgate does not check for drift by itself what the run applied',
+    }),
   })
   .refine(({ plan_only: isPlan, expires_after: life }) => !isPlan || (life ?? null) === null, {
     path: ['expires_after'],
@@ -127,6 +132,7 @@ function registerApply(app: ApiApp, parts: RunRoutesParts): void {
       inputs,
       access: body.access,
       expiresAfter: body.expires_after ?? null,
+      checkDrift: body.check_drift,
       mode: modeOf(body),
       mayServe: viewer.isAdmin,
       author: authorOf(context),

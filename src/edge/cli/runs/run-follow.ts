@@ -124,8 +124,10 @@ export async function waitForEnd(context: CommandContext, started: Run): Promise
 }
 
 /** Describes the plan of a run that has not applied it. */
-function planText({ status, plan }: Run): string {
+function planText({ status, plan, drift_check_of: checked }: Run): string {
   const isShown = plan !== null && (status === 'PLANNED' || status === 'PLANNED_AND_FINISHED');
+  if (isShown && (checked ?? null) !== null)
+    return plan.change + plan.remove === 0 ? '; no drift' : `; drift: ${plan.change} changed, ${plan.remove} deleted`;
   return isShown ? `; plan: ${plan.add} to add, ${plan.change} to change, ${plan.remove} to remove` : '';
 }
 
@@ -147,6 +149,18 @@ export const isoText = (iso: string): string => iso.slice(0, 'YYYY-MM-DDTHH:mm:s
 /** Says when the resources are destroyed. */
 const expiryText = ({ expires_at: at }: Run): string =>
   (at ?? '') === '' ? '' : `expires at ${isoText(at ?? '')} UTC\n`;
+
+/** Says what the last drift checks found; empty for a run without drift. */
+function driftText({ id, check_drift: isChecked, drift = null, status }: Run): string {
+  const off =
+    isChecked === false && status === 'APPLIED' ? `not checked for drift: headgate runs drift-check ${id} on\n` : '';
+  const found =
+    drift?.status === 'drifted'
+      ? `DRIFTED: ${drift.changed} changed, ${drift.deleted} deleted; headgate runs plan ${drift.check_run_id}\n`
+      : '';
+  const failedId = drift?.failed_run_id ?? null;
+  return `${found}${failedId === null ? '' : `drift check failed: headgate runs show ${failedId}\n`}${off}`;
+}
 
 function addressText({ id, access, url, url_status: state, url_problem: problem }: Run): string {
   if ((problem ?? '') !== '') return `no web address: ${cleanLine(problem ?? '')}\n`;
@@ -171,7 +185,7 @@ export function runText(one: Run): string {
       const shown = sensitive ? '(sensitive)' : typeof value === 'string' ? value : JSON.stringify(value ?? null);
       return `${cleanLine(name)} = ${cleanLine(shown)}\n`;
     });
-  return `${id}: ${status}${planText(one)}${changesText(one)}${failure}${next}\n${lines.join('')}${addressText(one)}${expiryText(one)}`;
+  return `${id}: ${status}${planText(one)}${changesText(one)}${failure}${next}\n${lines.join('')}${addressText(one)}${expiryText(one)}${driftText(one)}`;
 }
 
 const plan = async () => (await import('#edge/contract/runs.ts')).runPlanSchema;

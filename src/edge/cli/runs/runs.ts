@@ -57,7 +57,8 @@ function row(one: Run, clusters: ReadonlyMap<string, string>): string[] {
   const cluster = clusters.get(clusterId) ?? clusterId;
   const [at, expires] = [isoText(created), isoText(one.expires_at ?? '-')];
   const version = String(one.stack_version ?? '-');
-  const status = one.queue_position === null ? one.status : `${one.status} (${one.queue_position} in queue)`;
+  const place = one.queue_position === null ? one.status : `${one.status} (${one.queue_position} in queue)`;
+  const status = one.drift?.status === 'drifted' ? `${place} DRIFTED` : place;
   const planned = plan === null ? '-' : `+${plan.add} ~${plan.change} -${plan.remove}`;
   return [id, stack, version, cluster, node ?? '-', operation, status, planned, at, expires, one.failure_code ?? ''];
 }
@@ -68,6 +69,7 @@ async function list(context: CommandContext): Promise<number> {
   const limit = textFlag(context, 'limit') ?? String(runsShown);
   if (!/^[1-9]\d{0,5}$/.test(limit)) throw new UsageError('--limit must be a number of runs, 1 or more');
   const query = queryOf(context, ['stack', 'status', 'org=organization_id', 'by=created_by', 'from', 'to']);
+  if (context.flags['drift-checks'] === true) query.set('drift_checks', 'true');
   const cluster = textFlag(context, 'cluster');
   if (cluster !== null) query.set('cluster_id', await findClusterId(context, cluster));
   const runs = await readList(context, { path: runsPath, item: run, query, limit: Number(limit) });
@@ -117,6 +119,7 @@ async function apply(context: CommandContext): Promise<number> {
   const inputs = await readInputs(context, stack);
   const [access, life] = [textFlag(context, 'access'), durationFlag(context, 'expires-after')];
   const version = textFlag(context, 'stack-version');
+  const isUnchecked = context.flags['no-drift-check'] === true;
   const body = {
     cluster_id: await findClusterId(context, cluster),
     ...(node !== null && { node }),
@@ -124,9 +127,19 @@ async function apply(context: CommandContext): Promise<number> {
     ...(version !== null && { stack_version: versionNumber('--stack-version', version) }),
     ...plannedBy(context),
     ...(life !== null && { expires_after: life }),
+    ...(isUnchecked && { check_drift: false }),
     inputs,
   };
   return tell(context, await context.api.call('POST', `${stackPath(stack)}/apply`, { body }));
+}
+
+/** Checks a run for drift, or changes whether Headgate does so by itself. */
+async function driftCheck(context: CommandContext): Promise<number> {
+  const [id, choice] = context.words;
+  if (choice === undefined) return tell(context, await context.api.call('POST', `${runPath(id)}/drift-check`));
+  if (choice !== 'on' && choice !== 'off') throw new UsageError('after the run, give on, off or nothing');
+  const answer = await context.api.call('PATCH', runPath(id), { body: { check_drift: choice === 'on' } });
+  return tell(context, answer);
 }
 
 /** Prints a run, at once or once it has ended. @param isDone returns true if the run ended as intended */
@@ -201,7 +214,7 @@ const clusterOption = { type: 'string', names: 'clusters', about: 'by name or id
 
 const applyCommand: Omit<Command, 'name'> = {
   usage:
-    'STACK --cluster CLUSTER [--node NODE] [--stack-version N] [--input NAME=VALUE]... [--inputs FILE.json] [--access public|members] [--plan-only|--confirm] [--expires-after 3d] [--wait]',
+    'STACK --cluster CLUSTER [--node NODE] [--stack-version N] [--input NAME=VALUE]... [--inputs FILE.json] [--access public|members] [--plan-only|--confirm] [--expires-after 3d] [--no-drift-check] [--wait]',
   summary:
     'Apply a stack to a cluster, by name or id; with --wait, the exit code is 0 only if the run succeeds. Other users of ' +
     'the machine can see inputs on a command line: put secrets into a file.',
@@ -221,6 +234,7 @@ const applyCommand: Omit<Command, 'name'> = {
     },
     ...planFlags,
     'expires-after': { type: 'string', about: 'time from the apply until Headgate destroys the resources: 8h, 3d' },
+    'no-drift-check': { type: 'boolean', about: 'Headgate does not check the resources for drift by itself' },
   },
   run: apply,
 };
@@ -231,7 +245,7 @@ export const runCommands: readonly Command[] = [
   {
     name: 'runs ls',
     usage:
-      '[--cluster CLUSTER] [--stack NAME] [--status STATUS,…] [--by USER|KEY] [--from TIME] [--to TIME] [--org ID] [--limit RUNS]',
+      '[--cluster CLUSTER] [--stack NAME] [--status STATUS,…] [--by USER|KEY] [--from TIME] [--to TIME] [--drift-checks] [--org ID] [--limit RUNS]',
     summary: `List runs, newest first; default: ${runsShown} runs.`,
     words: { min: 0, max: 0 },
     options: {
@@ -241,6 +255,7 @@ export const runCommands: readonly Command[] = [
       by: { type: 'string', about: 'only runs of a user or an API key: user_… or key_…' },
       from: { type: 'string', about: 'requested at or after a date (midnight UTC) or time' },
       to: { type: 'string', about: 'requested before a date or time' },
+      'drift-checks': { type: 'boolean', about: 'only drift checks, which are not listed otherwise' },
       org: { type: 'string', about: 'only this organization; default for platform administrators: all' },
       limit: { type: 'string', about: `number of runs; default: ${runsShown}` },
     },
@@ -297,6 +312,17 @@ export const runCommands: readonly Command[] = [
     run: order('discard'),
   },
   runExpiryCommand,
+  {
+    name: 'runs drift-check',
+    usage: 'RUN [on|off] [--wait]',
+    summary:
+      'Check now whether the resources of an applied run were changed or deleted outside of Headgate; on and off change ' +
+      'whether Headgate checks by itself.',
+    words: { min: 1, max: 2 },
+    names: 'runs',
+    options: wait,
+    run: driftCheck,
+  },
   {
     name: 'runs open',
     usage: 'RUN [--browser]',

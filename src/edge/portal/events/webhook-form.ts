@@ -26,6 +26,7 @@ const words: Readonly<Record<(typeof chosenTypes)[number], string>> = {
   'run.canceled': 'Run canceled or discarded',
   'run.needs_confirmation': 'Run waits for confirmation',
   'run.expiring': 'Applied stack expires soon',
+  'run.drifted': 'Applied stack has drifted',
   'cluster.nodes_silent': 'Nodes stopped sending heartbeats',
   'cluster.nodes_back': 'Silent nodes are back',
   'engine.failed': 'Engine failed (platform organization only)',

@@ -161,6 +161,7 @@ export const pathsOfAll: readonly string[] = [
   '/v1/runs/{id}/confirm',
   '/v1/runs/{id}/destroy',
   '/v1/runs/{id}/discard',
+  '/v1/runs/{id}/drift-check',
   '/v1/runs/{id}/forget',
   '/v1/runs/{id}/logs',
   '/v1/runs/{id}/open',

@@ -37,6 +37,8 @@ interface Wanted {
   readonly mode: string;
   /** `never`, or seconds. */
   readonly life: string;
+  /** `off`, or empty for regular drift checks. */
+  readonly drift: string;
   readonly inputs: Typed;
 }
 
@@ -47,7 +49,7 @@ export async function applyPage(visit: Visit, name: string): Promise<Response> {
   return applyPageOf(
     visit,
     stack,
-    { version, cluster, node: '', access: '', mode: '', life: 'never', inputs: defaultTexts(stack.inputs) },
+    { version, cluster, node: '', access: '', mode: '', life: 'never', drift: '', inputs: defaultTexts(stack.inputs) },
     null,
   );
 }
@@ -137,6 +139,7 @@ function form(visit: Visit, { stack, cluster, wanted, refusal }: FormOptions): H
     ${accessField(stack, cluster, access)}
     ${radios({ name: 'mode', legend: 'After the plan', choices: modes, chosen: wanted.mode, hint: 'A plan that waits for confirmation makes other runs of the cluster wait, at most 24 hours.' })}
     ${chooser({ name: 'life', label: 'Expires after', options: lives, chosen: wanted.life, hint: 'Headgate sends a notice before, then destroys the resources.', problem: problemOf(refusal, 'expires_after', 'The life') })}
+    ${chooser({ name: 'drift', label: 'Drift checks', options: driftChoices, chosen: wanted.drift, hint: 'A check reports resources that were changed or deleted outside of Headgate. It changes nothing.' })}
     <p class="buttons"><button class="primary">Apply</button> <a href="${stackPath(stack)}">Cancel</a></p>
   </form>`;
 }
@@ -192,6 +195,11 @@ function accessField({ web }: StackAnswer, cluster: ClusterAnswer, chosen: strin
   return radios({ name: 'access', legend: 'Web access', choices, chosen, hint });
 }
 
+const driftChoices = [
+  { value: '', label: 'Regularly' },
+  { value: 'off', label: 'Only when requested' },
+];
+
 const modes = [
   { value: '', label: 'Apply' },
   { value: 'confirm', label: 'Wait for confirmation' },
@@ -202,7 +210,7 @@ export async function applyStack(visit: Visit, name: string, typed: Form): Promi
   const version = typed.text('stack_version');
   const stack = await readStack(visit, name, version);
   const [cluster, node, access] = [typed.text('cluster_id'), typed.text('node'), typed.text('access')];
-  const [mode, life] = [typed.text('mode'), typed.text('life') || 'never'];
+  const [mode, life, drift] = [typed.text('mode'), typed.text('life') || 'never', typed.text('drift')];
   const asked = {
     cluster_id: cluster,
     node: node === '' ? null : node,
@@ -211,12 +219,13 @@ export async function applyStack(visit: Visit, name: string, typed: Form): Promi
     ...(version !== '' && { stack_version: stack.version.number }),
     ...(mode === 'plan' && { plan_only: true }),
     ...(mode === 'confirm' && { auto_apply: false }),
+    ...(drift === 'off' && { check_drift: false }),
     // The API rejects what the form does not offer.
     ...(lifeOf(life) !== null && { expires_after: lifeOf(life) ?? life }),
   };
   const path = `/v1/stacks/${stack.id}/apply`;
   const started = await visit.send<RunAnswer>('POST', path, asked, onceHeader(typed, asked));
   if (started.ok) return visit.context.redirect(`/portal/runs/${started.body.id}`, 303);
-  const wanted = { version, cluster, node, access, mode, life, inputs: typedTexts(stack.inputs, typed) };
+  const wanted = { version, cluster, node, access, mode, life, drift, inputs: typedTexts(stack.inputs, typed) };
   return applyPageOf(visit, stack, wanted, started.refusal);
 }

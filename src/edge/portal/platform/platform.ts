@@ -29,6 +29,7 @@ import {
 import { addRate, endRate, importRates, ratesPage } from './rates-page.ts';
 import {
   cancelRun,
+  checkDrift,
   changeExpiry,
   decideRun,
   destroyPage,
@@ -93,6 +94,7 @@ export const platformChanges: Readonly<Record<string, Change>> = {
   '/portal/runs/:id/confirm': (visit, _parts, _form, param) => decideRun(visit, param('id'), 'confirm'),
   '/portal/runs/:id/discard': (visit, _parts, _form, param) => decideRun(visit, param('id'), 'discard'),
   '/portal/runs/:id/expiry': (visit, { clock }, form, param) => changeExpiry(visit, param('id'), clock.now(), form),
+  '/portal/runs/:id/drift-check': (visit, _, form, param) => checkDrift(visit, param('id'), form),
   '/portal/runs/:id/retry': (visit, _, form, param) => retryRun(visit, param('id'), form),
   '/portal/runs/:id/open': (visit, _parts, _form, param) => openRun(visit, param('id')),
   '/portal/runs/:id/destroy': (visit, _, form, param) => destroyRun(visit, param('id'), form),

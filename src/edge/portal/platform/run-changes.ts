@@ -40,6 +40,19 @@ export async function retryRun(visit: Visit, id: string, form: Form): Promise<Re
   return done.ok ? visit.context.redirect(runPath(done.body), 303) : runPage(visit, id, done.refusal);
 }
 
+/** Requests a check, or changes whether Headgate checks by itself, by the parameter `regular`. */
+export async function checkDrift(visit: Visit, id: string, form: Form): Promise<Response> {
+  const path = pathOf(id);
+  const regular = queryOf(visit.context, 'regular');
+  const done =
+    regular === ''
+      ? await visit.send<RunAnswer>('POST', `${path}/drift-check`, undefined, onceHeader(form))
+      : await visit.send<RunAnswer>('PATCH', path, { check_drift: regular === 'on' });
+  if (!done.ok) return runPage(visit, id, done.refusal);
+  const notice = regular === '' ? 'drift_check' : 'drift_checks';
+  return visit.context.redirect(`${runPath({ id: done.body.drift_check_of ?? done.body.id })}?notice=${notice}`, 303);
+}
+
 export async function expiryPage(visit: Visit, id: string, refusal: Refusal | null = null): Promise<Response> {
   const run = await readRun(visit, id);
   const now = run.expires_at === null ? 'never expires' : html`expires at ${moment(run.expires_at)}`;

@@ -17,7 +17,7 @@ import {
   type Visit,
 } from '#edge/portal/ui/ui.ts';
 import { readClusters } from './cluster-choices.ts';
-import { expiryText, isUnfinished, statusBadge, statusText } from './run-words.ts';
+import { driftBadge, expiryText, isUnfinished, statusBadge, statusText } from './run-words.ts';
 import { moment, pageNumber, pager, readRunnerProblem } from './widgets.ts';
 
 /** Lists runs with their status. */
@@ -26,6 +26,11 @@ const statusChoices: readonly { readonly value: string; readonly label: string }
   { value: '', label: 'All' },
   { value: runStatuses.filter((status) => isUnfinished({ status })).join(','), label: 'pending or active' },
   ...runStatuses.map((value) => ({ value, label: statusText(value) })),
+];
+
+const kindChoices = [
+  { value: '', label: 'Applies and destroys' },
+  { value: 'true', label: 'Drift checks' },
 ];
 
 const path = '/portal/runs';
@@ -60,6 +65,7 @@ export async function runsPage(visit: Visit): Promise<Response> {
     stack: asked('stack'),
     status: statusChoices.find(({ value }) => value === asked('status'))?.value ?? '',
     created_by: asked('created_by'),
+    drift_checks: asked('drift_checks') === 'true' ? 'true' : '',
     from: asked('from'),
     to: asked('to'),
   };
@@ -76,6 +82,7 @@ export async function runsPage(visit: Visit): Promise<Response> {
       select('cluster_id', 'Cluster', clusterChoices(names, chosen.cluster_id), chosen.cluster_id),
       field({ name: 'stack', label: 'Stack', value: chosen.stack, placeholder: 'stack name', maxLength: 100 }),
       select('status', 'Status', statusChoices, chosen.status),
+      select('drift_checks', 'Kind', kindChoices, chosen.drift_checks),
       field({
         name: 'created_by',
         label: 'Author',
@@ -135,7 +142,7 @@ export function runTable(runs: readonly RunAnswer[], names: ReadonlyMap<string, 
         >${names.get(run.cluster_id) ?? run.cluster_id}</a
       >`,
       run.node ?? html`<span class="quiet">all</span>`,
-      html`${statusBadge(run)}
+      html`${statusBadge(run)} ${driftBadge(run)}
       ${run.queue_position === null ? null : html`<span class="quiet">${run.queue_position} in queue</span>`}`,
       run.stack_version === null ? html`<span class="quiet">unknown</span>` : String(run.stack_version),
       planText(run),

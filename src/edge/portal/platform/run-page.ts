@@ -23,10 +23,11 @@ import {
 } from '#edge/portal/ui/ui.ts';
 import { valueText } from './input-fields.ts';
 import { logSection, readLog } from './run-log.ts';
-import { planSection } from './run-plan.ts';
+import { driftSection, planSection } from './run-plan.ts';
 import { runPath } from './run-list.ts';
 import {
   choicesOf,
+  driftBadge,
   expiryText,
   failureWords,
   isUnfinished,
@@ -42,6 +43,8 @@ const notices: Readonly<Record<string, string>> = {
   canceled: 'Cancellation requested.',
   confirmed: 'Plan confirmed. The run applies it next.',
   discarded: 'Plan discarded.',
+  drift_check: 'Drift check requested.',
+  drift_checks: 'Regular drift checks changed.',
   expiry: 'Expiry changed.',
   forgotten: 'The record of the resources is deleted. The resources themselves still exist.',
 };
@@ -59,8 +62,10 @@ export async function readClusterOf({ get }: Visit, { cluster_id: id }: RunAnswe
   }
 }
 
-export const titleOf = ({ operation, stack }: RunAnswer): string =>
-  operation === 'destroy' ? `${stack} (destroy)` : stack;
+export function titleOf({ operation, stack, drift_check_of: checked }: RunAnswer): string {
+  if (checked !== null) return `${stack} (drift check)`;
+  return operation === 'destroy' ? `${stack} (destroy)` : stack;
+}
 
 interface Seen {
   readonly run: RunAnswer;
@@ -85,10 +90,11 @@ export async function runPage(visit: Visit, id: string, refusal: Refusal | null 
   const polls = html`hx-get="${path}" hx-select="#live" hx-trigger="every 2s, log-ended from:body" hx-swap="outerHTML"
   hx-headers='{"X-Poll":"1"}'`;
   const body = html`${said === undefined ? null : notice('good', said)} ${refused(refusal)}
-    <div id="live" ${isUnfinished(run) || isAddressPending(run) ? polls : null}>
+    <div id="live" ${isChanging(run) ? polls : null}>
       ${state(run)} ${failure(run)}
       <div class="actions">${actions(visit, run)}</div>
-      ${plan === null ? null : planSection(plan)} ${address(visit, run, cluster)} ${outputs(run)} ${inputs(run)}
+      ${plan === null ? null : planSection(plan, run.drift_check_of !== null)} ${address(visit, run, cluster)}
+      ${driftSection(visit, run)} ${outputs(run)} ${inputs(run)}
       ${about(visit, { run, cluster, authorName, hasStack: stack !== null })}
     </div>
     ${logSection(run, log)}`;
@@ -98,6 +104,10 @@ export async function runPage(visit: Visit, id: string, refusal: Refusal | null 
 
 /** True if the run has an address that is not ready yet. */
 const isAddressPending = ({ url, url_status: status }: RunAnswer): boolean => url !== null && status !== 'ready';
+
+/** True if the page shows something that changes soon. */
+const isChanging = (run: RunAnswer): boolean =>
+  isUnfinished(run) || isAddressPending(run) || (run.drift?.pending_run_id ?? null) !== null;
 
 function actions(visit: Visit, run: RunAnswer): MaybeHtml {
   const [path, may] = [runPath(run), choicesOf(run)];
@@ -121,7 +131,8 @@ function actions(visit: Visit, run: RunAnswer): MaybeHtml {
   ];
 }
 
-function changesText({ operation, add, change, remove }: NonNullable<RunAnswer['changes']>): string {
+function changesText({ operation, add, change, remove }: NonNullable<RunAnswer['changes']>, run: RunAnswer): string {
+  if (run.drift_check_of !== null) return `Drift: ${count(change)} changed, ${count(remove)} deleted.`;
   return operation === 'plan'
     ? `Plan: ${count(add)} to add, ${count(change)} to change, ${count(remove)} to remove.`
     : `${count(add)} added, ${count(change)} changed, ${count(remove)} removed.`;
@@ -130,12 +141,12 @@ function changesText({ operation, add, change, remove }: NonNullable<RunAnswer['
 function state(run: RunAnswer): Html {
   const { changes } = run;
   return html`<section aria-labelledby="state-title">
-    <h2 id="state-title">Status ${statusBadge(run)}</h2>
+    <h2 id="state-title">Status ${statusBadge(run)} ${driftBadge(run)}</h2>
     ${progress(run)}
     <p>${statusSentence(run)}</p>
     ${run.confirm_by === null ? null : html`<p>The plan waits until ${moment(run.confirm_by)}. Then the run fails.</p>`}
     ${run.queue_position === null ? null : html`<p>Place in the queue of the cluster: <strong>${count(run.queue_position)}</strong></p>`}
-    ${changes === null ? null : html`<p><strong>${changesText(changes)}</strong></p>`}
+    ${changes === null ? null : html`<p><strong>${changesText(changes, run)}</strong></p>`}
   </section>`;
 }
 
@@ -244,6 +255,7 @@ const viaWords = {
   portal: 'in the portal',
   cli: 'with the command line',
   expiry: 'because it expired',
+  drift: 'by Headgate itself',
 } as const;
 
 function about(visit: Visit, { run, cluster, authorName, hasStack }: Seen): Html {
@@ -260,6 +272,9 @@ function about(visit: Visit, { run, cluster, authorName, hasStack }: Seen): Html
       run.retry_of === null
         ? null
         : { term: 'Retry of', text: html`<a href="/portal/runs/${run.retry_of}">an earlier run</a>` },
+      run.drift_check_of === null
+        ? null
+        : { term: 'Checks', text: html`<a href="${runPath({ id: run.drift_check_of })}">the applied run</a>` },
       {
         term: 'Requested',
         text: html`${moment(run.created_at)}${author(visit, run, authorName)}${run.created_via === null ? null : html` <span class="quiet">${viaWords[run.created_via]}</span>`}`,
@@ -267,7 +282,7 @@ function about(visit: Visit, { run, cluster, authorName, hasStack }: Seen): Html
       { term: 'Started', text: moment(run.started_at, 'not yet') },
       { term: 'Ended', text: moment(run.ended_at, 'not yet') },
       expires === null ? null : { term: 'Expires', text: expires },
-      run.plan === null ? null : { term: 'Plan', text: changesText({ operation: 'plan', ...run.plan }) },
+      run.plan === null ? null : { term: 'Plan', text: changesText({ operation: 'plan', ...run.plan }, run) },
       { term: 'Log', text: counted(run.log_lines, 'line') },
       { term: 'Id', text: html`<code>${run.id}</code>` },
     ])}

@@ -31,9 +31,23 @@ export function statusBadge({ status }: Pick<RunAnswer, 'status'>): Html {
   return badge(kind, text);
 }
 
+/** Marks an applied run that has drifted; null for other runs. */
+export const driftBadge = ({ drift }: Pick<RunAnswer, 'drift'>): Html | null =>
+  drift?.status === 'drifted' ? badge('bad', 'drifted') : null;
+
 export const statusText = (status: RunStatusAnswer): string => statusWords[status][1];
 
-export const statusSentence = ({ status }: Pick<RunAnswer, 'status'>): string => statusWords[status][2];
+const checkSentences: Readonly<Partial<Record<RunStatusAnswer, string>>> = {
+  PLANNING: 'Terraform compares the resources with what was applied. It changes nothing.',
+  CANCELED: 'The check was canceled. It changed nothing.',
+  PLANNED_AND_FINISHED: 'The check is complete. It changed nothing.',
+};
+
+export const statusSentence = ({
+  status,
+  drift_check_of: checked,
+}: Pick<RunAnswer, 'status' | 'drift_check_of'>): string =>
+  (checked === null ? undefined : checkSentences[status]) ?? statusWords[status][2];
 
 const unfinished: ReadonlySet<RunStatusAnswer> = new Set([
   'PENDING',
@@ -48,9 +62,9 @@ const unfinished: ReadonlySet<RunStatusAnswer> = new Set([
 export const isUnfinished = ({ status }: Pick<RunAnswer, 'status'>): boolean => unfinished.has(status);
 
 /** Actions that the API accepts in the run's state. */
-export function choicesOf(run: Pick<RunAnswer, 'status'>) {
-  const { status } = run;
-  const hasEndedBadly = status === 'FAILED' || status === 'CANCELED';
+export function choicesOf(run: Pick<RunAnswer, 'status' | 'drift_check_of'>) {
+  const { status, drift_check_of: checked } = run;
+  const hasEndedBadly = checked === null && (status === 'FAILED' || status === 'CANCELED');
   const mayHaveMade = hasEndedBadly || status === 'APPLIED' || status === 'SUPERSEDED';
   return {
     decide: status === 'PLANNED',
