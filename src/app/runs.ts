@@ -104,7 +104,7 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
       { name: 'encrypt runs with the current platform key', everyMs: 60_000, where: 'every', run: reseal },
       jobOf('notify of runs', 2000, () => runs.notify()),
       jobOf('destroy what has expired', 10_000, () => runs.destroyExpired()),
-      jobOf('check what is applied for drift', 30_000, () => runs.checkDriftOfDue()),
+      jobOf('check what is applied for drift', 10_000, () => runs.checkDriftOfDue()),
       jobOf('end runs of clusters that are gone', 60_000, cancelRunsOfArchivedClusters),
       jobOf('let go of versions of stacks that no run needs', 60_000, () => runs.releaseVersions()),
       jobOf('remove old logs of runs', 3_600_000, () => runs.dropOldLogs()),

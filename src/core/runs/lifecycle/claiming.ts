@@ -47,6 +47,10 @@ export const queueOrder = (run: string): string => `(${run}.drift_of is not null
 /** SQL condition: the plan of run `r` has waited for too long. */
 const isOverdue = `(r.status = 'PLANNED' and r.planned_at < clock_timestamp() - interval '${waitHoursMax} hours')`;
 
+/** SQL condition: another run of the cluster starts before the pending run `r`. */
+const isBehind = `exists (select from runs e where e.cluster_id = r.cluster_id and e.status = 'PENDING'
+  and ${queueOrder('e')} < ${queueOrder('r')})`;
+
 /** SQL condition: no gateway works on run `r`, such as on the removal of the folder in which it was planned. */
 const isFree = '(r.lease_until is null or r.lease_until < clock_timestamp())';
 
@@ -73,8 +77,7 @@ export function createClaiming(sql: Sql, holder: string): Claiming {
             select r.id from runs r
             where r.status = 'PENDING' and ${sql.unsafe(isFree)}
               and not exists (select from runs a where a.cluster_id = r.cluster_id and a.status in ${sql([...occupyingStatuses])})
-              and not exists (select from runs e where e.cluster_id = r.cluster_id and e.status = 'PENDING'
-                and ${sql.unsafe(queueOrder('e'))} < ${sql.unsafe(queueOrder('r'))})
+              and not ${sql.unsafe(isBehind)}
             order by r.drift_of is not null, (select count(*) from runs a where a.organization_id = r.organization_id and a.${isActive}), r.id
             limit 1 for update of r skip locked)
           update runs r set status = 'PLANNING', place = ${place}, holder = ${holder}, fence = r.fence + 1,

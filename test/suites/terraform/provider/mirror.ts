@@ -28,7 +28,8 @@ export class Mirror {
     chmodSync(join(this.folder, 'node'), 0o755);
     const source = stripTypeScriptTypes(readFileSync(new URL('serve.ts', import.meta.url), 'utf8'));
     writeFileSync(join(this.folder, 'serve.mjs'), `${source}\nserve(${JSON.stringify(tls)});\n`);
-    this.#program = '#!/bin/sh\nexec /mirror/node /mirror/serve.mjs\n';
+    // Terraform that is started by hand has no /mirror.
+    this.#program = `#!/bin/sh\nm=/mirror; [ -d $m ] || m=${this.folder}\nexec $m/node $m/serve.mjs\n`;
   }
 
   /** As `terraform providers mirror` fills it. */
@@ -44,6 +45,20 @@ export class Mirror {
     const folder = join(this.#providerDir, version, platform);
     mkdirSync(folder, { recursive: true });
     writeFileSync(join(folder, `terraform-provider-tiny_v${version}`), this.#program, { mode: 0o755 });
+  }
+
+  /** Changes notes outside of Terraform: by their text, the text that they have now, or null for deleted ones. */
+  outside(notes: Readonly<Record<string, string | null>>): void {
+    writeFileSync(join(this.folder, 'outside.json'), JSON.stringify(notes));
+  }
+
+  /** Lets Terraform wait when it reads notes, until `release`. */
+  hold(): void {
+    writeFileSync(join(this.folder, 'hold'), '');
+  }
+
+  release(): void {
+    rmSync(join(this.folder, 'hold'), { force: true });
   }
 
   get #providerDir(): string {

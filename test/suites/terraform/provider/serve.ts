@@ -1,12 +1,14 @@
 import { createSecureServer, type IncomingHttpHeaders, type ServerHttp2Stream } from 'node:http2';
-import { mkdtempSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { tmpdir } from 'node:os';
 
 /**
  * A provider of Terraform in its own protocol (tfplugin5 over gRPC, started as hashicorp/go-plugin does), with one
  * resource `tiny_note` that has a `text` and is nowhere but in the state. What is planned is what was proposed, so that
- * values are passed on as they came.
+ * values are passed on as they came. Notes drift by a file `outside.json` beside this program: it has the text that
+ * somebody gave a note instead of its own, by the note's text, or null for a note that was deleted. While there is a
+ * file `hold`, nothing is read.
  */
 
 /** Field of a message whose value is bytes, a text or another message. */
@@ -53,6 +55,26 @@ const schema = (block: Uint8Array): Buffer => field(2, block);
 const resource = Buffer.concat([field(1, 'tiny_note'), field(2, schema(field(2, attribute)))]);
 
 const nothing = Buffer.alloc(0);
+
+/** Head of the object `{text}` in MessagePack, before its text. */
+const noteHead = Buffer.from([0x81, 0xa4, ...Buffer.from('text')]);
+
+/** The state of a note after somebody has changed or deleted it. @param state in MessagePack */
+function refreshed(state: Buffer): Buffer {
+  const packed = valueOf(state, 1);
+  while (existsSync(join(import.meta.dirname, 'hold'))) {
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 50);
+  }
+  const file = join(import.meta.dirname, 'outside.json');
+  if (!packed.subarray(0, noteHead.length).equals(noteHead) || !existsSync(file)) return state;
+  const outside = JSON.parse(readFileSync(file, 'utf8')) as Readonly<Record<string, string | null>>;
+  // A text begins with its length, in one byte up to 31 bytes, else in a byte more.
+  const text = packed.subarray(noteHead.length + (packed[noteHead.length] === 0xd9 ? 2 : 1)).toString('utf8');
+  const now = outside[text];
+  if (now === undefined) return state;
+  if (now === null) return field(1, Buffer.from([0xc0]));
+  return field(1, Buffer.concat([noteHead, Buffer.from([0xd9, Buffer.byteLength(now)]), Buffer.from(now)]));
+}
 const methods: Readonly<Record<string, (request: Buffer) => Buffer>> = {
   GetSchema: () => Buffer.concat([field(1, schema(nothing)), field(2, resource)]),
   PrepareProviderConfig: (request) => field(1, valueOf(request, 1)),
@@ -60,7 +82,7 @@ const methods: Readonly<Record<string, (request: Buffer) => Buffer>> = {
   Configure: () => nothing,
   // A state in JSON is a value in JSON.
   UpgradeResourceState: (request) => field(1, field(2, valueOf(valueOf(request, 3), 1))),
-  ReadResource: (request) => field(1, valueOf(request, 2)),
+  ReadResource: (request) => field(1, refreshed(valueOf(request, 2))),
   PlanResourceChange: (request) => field(1, valueOf(request, 3)),
   ApplyResourceChange: (request) => field(1, valueOf(request, 3)),
   Stop: () => nothing,
