@@ -87,7 +87,7 @@ const forms: readonly FormRow[] = [
   { path: '/portal/invitations', fields: { email: 'none', role: 'member' }, least: 'admin', status: 400 },
   { path: `/portal/invitations/inv_${nobody}/revoke`, fields: {}, least: 'admin', status: 404 },
   { path: '/portal/reset-links', fields: { user_id: `user_${nobody}` }, least: 'admin', status: 404 },
-  ...['confirm', 'discard', 'cancel', 'retry', 'destroy', 'expiry'].map((act): FormRow => ({
+  ...['confirm', 'discard', 'cancel', 'retry', 'destroy', 'expiry', 'drift-check'].map((act): FormRow => ({
     path: `/portal/runs/run_${nobody}/${act}`,
     fields: {},
     least: 'member',
