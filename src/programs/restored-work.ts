@@ -2,7 +2,13 @@ import type { ISql } from 'postgres';
 import { countPendingAlerts, silenceAlerts } from '#core/alerts/alerts.ts';
 import { cancelOpenBatches, countOpenBatches } from '#core/batches/batches.ts';
 import { forgetFleetIdentity } from '#core/fleet/fleet.ts';
-import { countExpiringRuns, countUnfinishedRuns, endExpiries, endUnfinishedRuns } from '#core/runs/runs.ts';
+import {
+  countExpiringRuns,
+  countUnfinishedRuns,
+  endDriftChecks,
+  endExpiries,
+  endUnfinishedRuns,
+} from '#core/runs/runs.ts';
 import { FailedError } from '#edge/cli/cli.ts';
 
 /** Unfinished work in a restored database, which the original database would continue as well. */
@@ -20,6 +26,7 @@ const works: readonly Work[] = [
   { what: 'batches', table: 'batches', count: countOpenBatches, end: cancelOpenBatches },
   { what: 'runs of stacks', table: 'runs', count: countUnfinishedRuns, end: endUnfinishedRuns },
   { what: 'runs that expire', table: 'runs', count: countExpiringRuns, end: endExpiries },
+  { what: 'drift checks', table: 'runs', count: null, end: endDriftChecks },
   { what: 'alerts', table: 'alert_events', count: countPendingAlerts, end: silenceAlerts },
   { what: 'engines', table: 'fleet_secrets', count: null, end: forgetFleetIdentity },
 ];

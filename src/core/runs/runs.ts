@@ -55,6 +55,7 @@ export { type NamedNode, type NodeRuns, nodeRuns, type RunsOnNode } from './node
 export {
   countExpiringRuns,
   countUnfinishedRuns,
+  endDriftChecks,
   endExpiries,
   endUnfinishedRuns,
   isFinal,

@@ -137,15 +137,19 @@ describe('an alert by mail', () => {
     await api.alerts.raise({ organizationId, type: 'run.failed', data: failed });
     await api.alerts.raise({ organizationId, type: 'run.succeeded', data: { ...run, status: 'APPLIED' } });
     await api.alerts.raise({ organizationId, type: 'cluster.nodes_silent', data: silence });
+    const { status: _, failure_code: _code, plan: _plan, confirm_by: _by, ...named } = run;
+    const drift = { check_run_id: 'run_2', changed: 2, deleted: 1 };
+    await api.alerts.raise({ organizationId, type: 'run.drifted', data: { ...named, ...drift } });
     await deliver();
-    expect(addresses()).toEqual([email, email, email]);
+    expect(addresses()).toEqual([email, email, email, email]);
     const sorted = letters.toSorted((one, other) => one.subject.localeCompare(other.subject));
-    const [silent, fails, waits] = sorted.map(({ text }) => text.replaceAll(/\s+/g, ' '));
+    const [silent, fails, waits, drifted] = sorted.map(({ text }) => text.replaceAll(/\s+/g, ' '));
     expect(waits).toContain('The apply of "scheduler" on the cluster research (node gpu-1) of the organization');
     expect(waits).toContain('Confirm or discard the plan by 2026-11-25 12:00');
     expect(fails).toContain(
       '"scheduler" on the cluster research of the organization "Runners" on Headgate failed with',
     );
+    expect(drifted).toContain('outside of Headgate: 2 changed, 1 deleted.');
     expect(silent).toContain('fell silent: gpu-1 and 21 more.');
   });
 

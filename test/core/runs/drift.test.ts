@@ -1,6 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import { systemAuthor } from '#core/audit/audit.ts';
-import type { FoundRunner, Run, RunNotice, Runs, RunsOptions } from '#core/runs/runs.ts';
+import {
+  endDriftChecks,
+  type FoundRunner,
+  type Run,
+  type RunNotice,
+  type Runs,
+  type RunsOptions,
+} from '#core/runs/runs.ts';
 import { useRuns } from './support.ts';
 
 /**
@@ -248,6 +255,16 @@ describe('the notice of drift', () => {
     await bench.ended(runs, await bench.apply(runs, run.stackVersionId, same));
     await runs.notify();
     expect(raised.map(({ type }) => type)).toEqual(['run.succeeded', 'run.succeeded']);
+  });
+});
+
+describe('a restored copy of a database', () => {
+  it('checks nothing by itself', async () => {
+    const runs = gateway();
+    await applied(runs);
+    await past(48);
+    await endDriftChecks(bench.db.sql);
+    expect(await runs.checkDriftOfDue()).toBe(0);
   });
 });
 

@@ -106,6 +106,21 @@ describe('a plan on the page of its run', () => {
     await page.getByRole('columnheader', { name: 'Expires' }).waitFor();
   });
 
+  it('is checked for drift when the person asks', async () => {
+    const { page } = person;
+    await page.goto(new URL('/portal/runs?status=APPLIED', gateway.url).href);
+    await page.getByRole('link', { name: 'queue' }).first().click();
+    await page.getByText('Not checked yet.').waitFor();
+    await expectPresentable(page, 'run-without-drift-check');
+    await page.getByRole('button', { name: 'Check for drift now' }).click();
+    await page.getByText('The resources are as they were applied.').waitFor();
+    await expectPresentable(page, 'run-without-drift');
+    await page.getByRole('link', { name: 'Last check' }).click();
+    await page.getByText('The check is complete. It changed nothing.').waitFor();
+    await expectPresentable(page, 'drift-check');
+    expect(await page.getByRole('button', { name: 'Check for drift now' }).count()).toBe(0);
+  });
+
   it('changes nothing when the run only plans', async () => {
     await apply('Change nothing');
     await becomes('planned');

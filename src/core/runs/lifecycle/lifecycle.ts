@@ -8,7 +8,7 @@ export { type DeclaredEngine, type DeclaredWebPort, listEngines, listWebPorts } 
 export { outputsOf, readOutputs, type RunOutput } from './outputs.ts';
 export { type PlanChanges, type PlannedResource, readPlanChanges, readPlanDrift } from './plan-changes.ts';
 export { releaseVersions } from './release-versions.ts';
-export { countExpiringRuns, countUnfinishedRuns, endExpiries, endUnfinishedRuns } from './restored.ts';
+export { countExpiringRuns, countUnfinishedRuns, endDriftChecks, endExpiries, endUnfinishedRuns } from './restored.ts';
 export { type Changes, createChanges } from './run-changes.ts';
 export {
   changeExpiry,

@@ -41,9 +41,16 @@ export async function endExpiries(sql: ISql): Promise<void> {
   await sql`update runs set notified = 'end' where notified is distinct from 'end' and ended_at is not null`;
 }
 
+/** Stops the regular drift checks of applied runs: the other database makes them, and sends their notices. */
+export async function endDriftChecks(sql: ISql): Promise<void> {
+  if (await hasColumn(sql, 'check_drift')) await sql`update runs set check_drift = false where status = 'APPLIED'`;
+}
+
+const hasExpiry = (sql: ISql): Promise<boolean> => hasColumn(sql, 'expires_after');
+
 /** False in backups of earlier versions, whose migrations come later. */
-async function hasExpiry(sql: ISql): Promise<boolean> {
+async function hasColumn(sql: ISql, name: string): Promise<boolean> {
   const [row] = await sql`
-    select exists (select from information_schema.columns where table_name = 'runs' and column_name = 'expires_after') as there`;
+    select exists (select from information_schema.columns where table_name = 'runs' and column_name = ${name}) as there`;
   return row?.['there'] === true;
 }

@@ -163,7 +163,7 @@ export const runs: Tag = {
     },
     'PATCH /v1/runs/{id}': {
       operationId: 'updateRun',
-      summary: 'Change the expiry or the drift checks of a run',
+      summary: 'Change expiry or drift checks of a run',
       description:
         'Changes when Headgate destroys the resources of an `APPLIED` run, and whether it checks them for drift by ' +
         'itself. Returns 409 for other runs, and for an expiry while the resources are being destroyed. ' +
