@@ -97,6 +97,7 @@ export const auditActions: Readonly<Record<string, string>> = {
   'run.discarded': 'discarded the plan of the run',
   'run.canceled': 'canceled the run',
   'run.expiry_changed': 'changed the expiry of the run',
+  'run.drift_check_changed': 'changed the drift checks of the run',
   'run.forgotten': 'forgot the resources of the run',
   'run.opened': 'opened the web address of the run',
 };
