@@ -140,6 +140,21 @@ describe('a drift check', () => {
   });
 });
 
+describe('an expired run', () => {
+  it('is destroyed although a drift check of it is pending', async () => {
+    const runs = gateway();
+    const run = await applied(runs, { expiresAfter: 3600 });
+    await runs.loop.close();
+    const idle = idleGateway();
+    await past(2);
+    await idle.notify();
+    const pending = await check(idle, run);
+    expect(await idle.destroyExpired()).toBe(1);
+    await idle.loop.close();
+    expect((await bench.ended(gateway(), pending)).status).toBe('CANCELED');
+  });
+});
+
 describe('regular drift checks', () => {
   it('come a period after the apply and after the last check, once, whichever gateways work on it', async () => {
     const gateways = [gateway(), gateway(), gateway()];

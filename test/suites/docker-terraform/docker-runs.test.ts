@@ -135,6 +135,9 @@ describe('a stack applied in containers', () => {
     await gateway.made(`/v1/runs/${run.id}/confirm`);
     await gateway.becomes(run.id, 'APPLIED');
     expect(['n0', 'n1'].map((name) => existsSync(join(folder, name)))).toEqual([true, true]);
+    const check = await gateway.made(`/v1/runs/${run.id}/drift-check`);
+    await gateway.becomes(check.id, 'PLANNED_AND_FINISHED');
+    expect(await gateway.run(run.id)).toMatchObject({ status: 'APPLIED', drift: { status: 'none' } });
     const removal = await gateway.made(`/v1/runs/${run.id}/destroy`, { auto_apply: false });
     await gateway.becomes(removal.id, 'PLANNED');
     await floor.leavesNothing();

@@ -34,6 +34,8 @@ const unfinished = sql.join(
   unfinishedStatuses.map((status) => sql`${status}`),
   sql`, `,
 );
+/** SQL condition: the destroy waits for run `u`. A drift check lets the destroy pass. */
+const isOther = sql`u.status in (${unfinished}) and u.drift_of is null`;
 const atOnce = 50;
 
 /** Announces resources that will be destroyed, each once for each expiry. @returns the number of notices */
@@ -95,8 +97,8 @@ async function listDue(db: Db, after: string): Promise<readonly string[]> {
   const rows = await db.orm.execute<{ id: string }>(sql`
     select r.id from runs r where ${isDue} and r.id > ${after}
       and not exists (
-        select from runs u where u.installation_id = r.installation_id and u.status in (${unfinished}))
-      and (select count(*) from runs q where q.cluster_id = r.cluster_id and q.status = 'PENDING') < ${queueMax}
+        select from runs u where u.installation_id = r.installation_id and ${isOther})
+      and (select count(*) from runs q where q.cluster_id = r.cluster_id and q.status = 'PENDING' and q.drift_of is null) < ${queueMax}
     order by r.id limit ${atOnce}`);
   return rows.map(({ id }) => id);
 }
@@ -118,7 +120,7 @@ export async function markExpired(tx: Transaction, runId: string, destroyId: str
   const rows = await tx.execute(sql`
     update runs r set expiry_tried_at = clock_timestamp() where r.id = ${runId} and ${isDue} and not exists (
       select from runs u
-      where u.installation_id = r.installation_id and u.id <> ${destroyId} and u.status in (${unfinished}))
+      where u.installation_id = r.installation_id and u.id <> ${destroyId} and ${isOther})
     returning r.id`);
   return rows.length > 0;
 }
