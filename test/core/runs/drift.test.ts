@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { parseConfig } from '#base/config/read-config.ts';
 import { systemAuthor } from '#core/audit/audit.ts';
 import {
   endDriftChecks,
@@ -232,6 +233,20 @@ describe('regular drift checks', () => {
     await expect(bench.apply(idle, bench.stack(resource), mine)).rejects.toThrow('queue_full');
     const other = await idle.checkDrift(run.id, request);
     expect(other.kind).toBe('created');
+  });
+});
+
+describe('HEADGATE_DRIFT_HOURS', () => {
+  it.each([
+    [{}, 24],
+    [{ HEADGATE_DRIFT_HOURS: '0' }, null],
+    [{ HEADGATE_DRIFT_HOURS: '8760' }, 8760],
+  ])('of %j is the period of regular checks', (env, hours) => {
+    expect(parseConfig(env).platform.driftHours).toBe(hours);
+  });
+
+  it.each(['-1', '1.5', '8761', 'daily'])('is rejected as %s', (HEADGATE_DRIFT_HOURS) => {
+    expect(() => parseConfig({ HEADGATE_DRIFT_HOURS })).toThrow('HEADGATE_DRIFT_HOURS');
   });
 });
 

@@ -193,7 +193,7 @@ describe('a run that has drifted', () => {
     );
     expect(page).toContain('1 changed, 1 deleted');
     expect(page).toContain(`href="/portal/runs/${done.id}"`);
-    for (const text of [page, list]) expect(text).toContain('>drifted<');
+    for (const text of [page, list, checks, ofCheck]) expect(text).toContain('>drifted<');
     expect(list).not.toContain(done.id);
     expect(checks).toContain(done.id);
     expect(ofCheck).toContain('drifting (drift check)');

@@ -282,7 +282,9 @@ function about(visit: Visit, { run, cluster, authorName, hasStack }: Seen): Html
       { term: 'Started', text: moment(run.started_at, 'not yet') },
       { term: 'Ended', text: moment(run.ended_at, 'not yet') },
       expires === null ? null : { term: 'Expires', text: expires },
-      run.plan === null ? null : { term: 'Plan', text: changesText({ operation: 'plan', ...run.plan }, run) },
+      run.plan === null || run.drift_check_of !== null
+        ? null
+        : { term: 'Plan', text: changesText({ operation: 'plan', ...run.plan }, run) },
       { term: 'Log', text: counted(run.log_lines, 'line') },
       { term: 'Id', text: html`<code>${run.id}</code>` },
     ])}

@@ -26,7 +26,13 @@ const statusWords: Readonly<Record<RunStatusAnswer, readonly [Kind, string, stri
   FAILED: ['bad', 'failed', 'The run failed.'],
 };
 
-export function statusBadge({ status }: Pick<RunAnswer, 'status'>): Html {
+export function statusBadge({
+  status,
+  drift_check_of: checked,
+  plan,
+}: Pick<RunAnswer, 'status' | 'drift_check_of' | 'plan'>): Html {
+  if (checked !== null && status === 'PLANNED_AND_FINISHED' && plan !== null)
+    return plan.change + plan.remove > 0 ? badge('bad', 'drifted') : badge('good', 'no drift');
   const [kind, text] = statusWords[status];
   return badge(kind, text);
 }
