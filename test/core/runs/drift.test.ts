@@ -305,7 +305,7 @@ describe('old drift checks', () => {
     const [old, last] = [await checked(runs, run, 0), await checked(runs, run, 1)];
     await runs.releaseVersions();
     const clock = { ...systemClockIn(91), monotonicMs: () => performance.now() };
-    const later = gateway({ clock: clock as RunsOptions['clock'] });
+    const later = gateway({ clock });
     await later.dropOldLogs();
     expect([await runs.find(old.id), await runs.find(last.id), await runs.find(run.id)]).toMatchObject([
       null,

@@ -49,7 +49,7 @@ interface Site {
   /** Key of an administrator of the organization. */
   readonly key: string;
   /** Data of the events of a type. */
-  events(type: string): readonly Body[];
+  readonly events: (type: string) => readonly Body[];
 }
 
 async function newSite(): Promise<Site> {

@@ -54,7 +54,7 @@ const changeSchema = z.object({
 const outputSchema = z.object({ before: absent, after: absent, ...marksSchema });
 const planSchema = z.object({
   resource_changes: z.array(changeSchema).default([]),
-  /** What differs from the state, before the plan. */
+  /** Resources that differ from the state, before the plan. */
   resource_drift: z.array(changeSchema).default([]),
   output_changes: z.record(z.string(), outputSchema).default({}),
 });
@@ -73,7 +73,7 @@ export function readPlanChanges(text: string, secrets: readonly string[]): PlanC
   return shownChanges(plan, plan.resource_changes, secrets);
 }
 
-/** What a drift check has found: resources that differ from the stored state. */
+/** The result of a drift check: resources that differ from the stored state. */
 export interface PlanDrift extends PlanChanges {
   /** Number of resources that were changed; complete, also where not all of them are shown. */
   readonly changed: number;

@@ -151,7 +151,7 @@ const expiryText = ({ expires_at: at }: Run): string =>
   (at ?? '') === '' ? '' : `expires at ${isoText(at ?? '')} UTC\n`;
 
 /** Says what the last drift checks found; empty for a run without drift. */
-function driftText({ id, check_drift: isChecked, drift = null, status }: Run): string {
+function driftText({ id, check_drift: isChecked, drift, status }: Run): string {
   const off =
     isChecked === false && status === 'APPLIED' ? `not checked for drift: headgate runs drift-check ${id} on\n` : '';
   const found =

@@ -4,7 +4,7 @@ import { valueText } from './input-fields.ts';
 import { runPath } from './run-list.ts';
 import { actionButton, moment } from './widgets.ts';
 
-/** What the plan of a run changes, and what the drift checks of a run found. */
+/** Sections for the plan of a run and for the results of its drift checks. */
 
 type Resource = RunPlanAnswer['resources'][number];
 type Attribute = Resource['attributes'][number];
