@@ -1,52 +1,17 @@
 import { execFileSync } from 'node:child_process';
-import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { chmodSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { freePort } from '#test/free-port.ts';
-import { builtinFolder, SshServer, Workplace } from '#test/terraform/terraform.ts';
+import { until, useStackNode } from '#test/terraform/stack-node.ts';
+import { builtinFolder } from '#test/terraform/terraform.ts';
 
 const names = readdirSync(builtinFolder).toSorted();
-let server: SshServer | null = null;
-/** Where the stacks put what they run, in the place of a node's own folders. */
-const node = mkdtempSync(join(tmpdir(), 'hg-node-'));
-
-function ssh(): SshServer {
-  if (server === null) throw new Error('the server is started before the tests');
-  return server;
-}
-
-beforeAll(async () => {
-  server = await SshServer.start();
-});
-afterAll(async () => {
-  await server?.close();
-  rmSync(node, { recursive: true, force: true });
-});
-
-const workplaces: Workplace[] = [];
-async function prepare(stack: string): Promise<Workplace> {
-  const place = new Workplace(stack, ssh().identity);
-  workplaces.push(place);
-  await place.terraform('init', '-input=false', '-no-color');
-  return place;
-}
-afterAll(() => {
-  for (const place of workplaces) place.close();
-});
-
-/** Asks again until what is asked for is there. */
-async function until<T>(ask: () => T | null | Promise<T | null>): Promise<T> {
-  for (;;) {
-    const found = await ask();
-    if (found !== null) return found;
-    await new Promise((resolve) => setTimeout(resolve, 100));
-  }
-}
+const { ssh, prepare, node } = useStackNode();
 
 describe('the built-in stacks', () => {
-  it('are monitoring, notebook, scheduler and vllm', () => {
-    expect(names).toEqual(['monitoring', 'notebook', 'scheduler', 'vllm']);
+  it('are monitoring, notebook, ray, scheduler and vllm', () => {
+    expect(names).toEqual(['monitoring', 'notebook', 'ray', 'scheduler', 'vllm']);
   });
 
   it.each(names)('include %s: formatted, valid, and with the built-in provider only', async (stack) => {

@@ -1,0 +1,93 @@
+import { spawn } from 'node:child_process';
+import { chmodSync, existsSync, globSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { findProgram } from '#test/compose.ts';
+import { freePort } from '#test/free-port.ts';
+import { useStackNode } from '#test/terraform/stack-node.ts';
+
+const { ssh, prepare, node } = useStackNode();
+const engineKey = 'key of this cluster';
+
+/** Nodes of a cluster that are all this machine. */
+const nodesNamed = (...names: readonly string[]): object[] =>
+  names.map((name) => ({ ...ssh().node(name), id: `node_${name}` }));
+
+/** Numbers of the processes that have this line in their environment. */
+function processesWith(line: string): number[] {
+  return globSync('/proc/[0-9]*/environ').flatMap((path) => {
+    try {
+      return readFileSync(path, 'utf8').split('\0').includes(line) ? [Number(path.split('/')[2])] : [];
+    } catch {
+      // It ended since it was listed.
+      return [];
+    }
+  });
+}
+
+/** Writes a program that stands for one that cannot be downloaded here. */
+function standIn(name: string, program: string): string {
+  const path = join(node, name);
+  writeFileSync(path, `#!/bin/sh\nset -eu\n${program}`);
+  chmodSync(path, 0o755);
+  return path;
+}
+
+describe('the built-in stacks of several nodes', () => {
+  it('include ray: rejects an unknown node, starts head and workers, and ends their jobs', async () => {
+    const place = await prepare('ray');
+    const real = findProgram('ray', process.env);
+    const folder = join(node, 'ray-cluster');
+    const [port, dashboardPort] = [await freePort(), await freePort()];
+    const variables = {
+      nodes: [...nodesNamed('n0'), { ...nodesNamed('n1')[0], gpus: 2 }],
+      engine_api_key: engineKey,
+      folder,
+      port,
+      dashboard_port: dashboardPort,
+    };
+    await expect(place.change('apply', { ...variables, node: 'n7' })).rejects.toThrow('no node n7');
+    await expect(place.change('apply', { ...variables, ray_version: '1; id' })).rejects.toThrow('of the form 2.60.0');
+    const old = standIn('ray-old', rayProgram.replace('2.60.0', '2.51.1'));
+    await expect(place.change('apply', { ...variables, ray_binary: old })).rejects.toThrow('has no authentication');
+
+    const all = { ...variables, ray_binary: real ?? standIn('ray', rayProgram) };
+    await place.change('apply', all);
+    expect(JSON.parse(await place.terraform('output', '-json'))).toMatchObject({
+      web_port: { value: dashboardPort },
+      web_node: { value: 'n0' },
+    });
+    if (real === null) {
+      const [head, worker] = ['head', 'worker'].map((part) =>
+        readFileSync(join(folder, part, 'tmp/arguments'), 'utf8'),
+      );
+      expect(head).toMatch(new RegExp(`^start --block .*--head --port=${port} .*--dashboard-host=127.0.0.1 `));
+      expect(head).not.toContain('--num-gpus');
+      expect(worker).toMatch(new RegExp(`^start --block .*--address=127.0.0.1:${port} .*--num-gpus=2 token=`));
+      expect(worker?.split('token=')[1]).toBe(head?.split('token=')[1]);
+    }
+    const token = readFileSync(join(folder, 'head', 'token'), 'utf8');
+    expect(readFileSync(join(place.module, 'terraform.tfstate'), 'utf8')).not.toContain(token);
+    const marks = ['head', 'worker'].map((part) => `HEADGATE_RAY=${join(folder, part)}`);
+    for (const mark of marks) expect(processesWith(mark).length).toBeGreaterThan(1);
+
+    // A Ray that somebody else started on the node continues.
+    const other = spawn('sleep', ['1000'], { env: { ...process.env, HEADGATE_RAY: '/elsewhere' } });
+    await place.change('destroy', all);
+    for (const mark of marks) expect(processesWith(mark)).toEqual([]);
+    expect([other.exitCode, other.signalCode]).toEqual([null, null]);
+    other.kill();
+    expect(existsSync(join(folder, 'head', 'token'))).toBe(false);
+  });
+});
+
+/** Notes its arguments and its token, and has a job with its own session, as Ray's jobs have. */
+const rayProgram = `
+if [ "$1" = --version ]; then echo 'ray, version 2.60.0'; exit; fi
+for argument in "$@"; do case $argument in --temp-dir=*) tmp=\${argument#*=} ;; esac; done
+mkdir -p "$tmp"
+echo "$* token=$(cat "$RAY_AUTH_TOKEN_PATH")" >"$tmp/arguments"
+setsid sleep 1000 &
+echo 'Ray runtime started.'
+exec sleep 1000
+`;
