@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { chmodSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { freePort } from '#test/free-port.ts';
@@ -93,7 +93,7 @@ describe('the built-in stacks', () => {
     expect(readdirSync(folder)).toContain('notebook.json');
   });
 
-  it('include monitoring: names what a node needs, then scrapes with the given programs', async () => {
+  it('include monitoring: names what a node needs, scrapes with the given programs, and starts Grafana', async () => {
     const place = await prepare('monitoring');
     const [port, exporterPort] = [await freePort(), await freePort()];
     const exporter = join(node, 'exporter');
@@ -120,9 +120,29 @@ describe('the built-in stacks', () => {
       return sample === undefined ? null : `${sample.metric.node} ${sample.value[1]}`;
     };
     expect(await until(ask)).toBe('n0 42');
-    await place.change('destroy', all);
-    await expect(fetch(`http://127.0.0.1:${port}/`)).rejects.toThrow('fetch failed');
-    await expect(fetch(`http://127.0.0.1:${exporterPort}/`)).rejects.toThrow('fetch failed');
+
+    const grafanaPort = await freePort();
+    const withGrafana = { ...all, grafana: true, grafana_port: grafanaPort };
+    await expect(place.change('apply', withGrafana)).rejects.toThrow('set the input grafana_password');
+    const complete = { ...withGrafana, grafana_password: 'correct-horse-battery', grafana_binary: grafanaStandIn() };
+    expect(await place.change('apply', complete)).not.toContain('correct-horse');
+    expect(JSON.parse(await place.terraform('output', '-json'))).toMatchObject({ web_port: { value: grafanaPort } });
+    expect(readFileSync(join(place.module, 'terraform.tfstate'), 'utf8')).not.toContain('correct-horse');
+    const grafana = (await (await fetch(`http://127.0.0.1:${grafanaPort}/`)).json()) as GrafanaFiles;
+    expect(grafana).toMatchObject({ password: 'correct-horse-battery', prometheus: `http://127.0.0.1:${port}` });
+    expect(grafana.expressions.length).toBeGreaterThan(5);
+    for (const query of grafana.expressions) {
+      const { status } = await fetch(
+        `http://127.0.0.1:${port}/api/v1/query?${new URLSearchParams({ query }).toString()}`,
+      );
+      expect([query, status]).toEqual([query, 200]);
+    }
+    expect(readdirSync(join(variables.folder, 'grafana'))).not.toContain('password');
+
+    await place.change('destroy', complete);
+    for (const each of [port, exporterPort, grafanaPort]) {
+      await expect(fetch(`http://127.0.0.1:${each}/`)).rejects.toThrow('fetch failed');
+    }
   });
 });
 
@@ -139,4 +159,46 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *args):
         pass
 HTTPServer((host, int(port)), Handler).serve_forever()
+`;
+
+interface GrafanaFiles {
+  readonly password: string;
+  readonly prometheus: string;
+  readonly expressions: readonly string[];
+}
+
+/** Grafana cannot be downloaded here: this program reads what Grafana would, and answers with it. */
+function grafanaStandIn(): string {
+  const home = join(node, 'grafana-home');
+  for (const folder of ['bin', 'conf']) mkdirSync(join(home, folder), { recursive: true });
+  writeFileSync(join(home, 'conf', 'defaults.ini'), '');
+  writeFileSync(join(home, 'bin', 'grafana'), grafanaProgram(home));
+  chmodSync(join(home, 'bin', 'grafana'), 0o755);
+  return join(home, 'bin', 'grafana');
+}
+
+const grafanaProgram = (home: string): string => `#!/usr/bin/env python3
+import configparser, glob, json, re, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+assert sys.argv[1:3] == ['server', '--homepath=${home}'], sys.argv
+settings = configparser.ConfigParser(interpolation=None)
+settings.read_file(open(sys.argv[3].removeprefix('--config=')))
+provisioning = settings['paths']['provisioning']
+[source] = json.load(open(glob.glob(provisioning + '/datasources/*.yaml')[0]))['datasources']
+[files] = json.load(open(glob.glob(provisioning + '/dashboards/*.yaml')[0]))['providers']
+board = json.load(open(glob.glob(files['options']['path'] + '/*.json')[0]))
+targets = [target for panel in board['panels'] for target in panel['targets']]
+assert all(target['datasource']['uid'] == source['uid'] for target in targets)
+password = re.fullmatch(r'[$]__file{(.*)}', settings['security']['admin_password'])[1]
+answer = json.dumps({
+    'password': open(password).read(), 'prometheus': source['url'], 'expressions': [target['expr'] for target in targets],
+}).encode()
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(answer)
+    def log_message(self, *args):
+        pass
+HTTPServer((settings['server']['http_addr'], int(settings['server']['http_port'])), Handler).serve_forever()
 `;
