@@ -2,7 +2,6 @@ import { spawn } from 'node:child_process';
 import { chmodSync, existsSync, globSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { findProgram } from '#test/compose.ts';
 import { freePort } from '#test/free-port.ts';
 import { useStackNode } from '#test/terraform/stack-node.ts';
 
@@ -36,7 +35,6 @@ function standIn(name: string, program: string): string {
 describe('the built-in stacks of several nodes', () => {
   it('include ray: rejects an unknown node, starts head and workers, and ends their jobs', async () => {
     const place = await prepare('ray');
-    const real = findProgram('ray', process.env);
     const folder = join(node, 'ray-cluster');
     const [port, dashboardPort] = [await freePort(), await freePort()];
     const variables = {
@@ -51,21 +49,17 @@ describe('the built-in stacks of several nodes', () => {
     const old = standIn('ray-old', rayProgram.replace('2.60.0', '2.51.1'));
     await expect(place.change('apply', { ...variables, ray_binary: old })).rejects.toThrow('has no authentication');
 
-    const all = { ...variables, ray_binary: real ?? standIn('ray', rayProgram) };
+    const all = { ...variables, ray_binary: standIn('ray', rayProgram) };
     await place.change('apply', all);
     expect(JSON.parse(await place.terraform('output', '-json'))).toMatchObject({
       web_port: { value: dashboardPort },
       web_node: { value: 'n0' },
     });
-    if (real === null) {
-      const [head, worker] = ['head', 'worker'].map((part) =>
-        readFileSync(join(folder, part, 'tmp/arguments'), 'utf8'),
-      );
-      expect(head).toMatch(new RegExp(`^start --block .*--head --port=${port} .*--dashboard-host=127.0.0.1 `));
-      expect(head).not.toContain('--num-gpus');
-      expect(worker).toMatch(new RegExp(`^start --block .*--address=127.0.0.1:${port} .*--num-gpus=2 token=`));
-      expect(worker?.split('token=')[1]).toBe(head?.split('token=')[1]);
-    }
+    const [head, worker] = ['head', 'worker'].map((part) => readFileSync(join(folder, part, 'tmp/arguments'), 'utf8'));
+    expect(head).toMatch(new RegExp(`^start --block .*--head --port=${port} .*--dashboard-host=127.0.0.1 `));
+    expect(head).not.toContain('--num-gpus');
+    expect(worker).toMatch(new RegExp(`^start --block .*--address=127.0.0.1:${port} .*--num-gpus=2 token=`));
+    expect(worker?.split('token=')[1]).toBe(head?.split('token=')[1]);
     const token = readFileSync(join(folder, 'head', 'token'), 'utf8');
     expect(readFileSync(join(place.module, 'terraform.tfstate'), 'utf8')).not.toContain(token);
     const marks = ['head', 'worker'].map((part) => `HEADGATE_RAY=${join(folder, part)}`);
