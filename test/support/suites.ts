@@ -24,6 +24,7 @@ const probes: Readonly<Record<string, Probe>> = {
       : null,
   schemathesis: (environment) =>
     findProgram('schemathesis', environment) === null ? 'there is no schemathesis on PATH (pip install it)' : null,
+  slurm: probeSlurm,
   terraform: probeTerraform,
   vllm: probeVllm,
   redis: ({ PATH }) =>
@@ -48,6 +49,16 @@ function probeTerraform(environment: Environment): string | null {
   if (missing !== undefined) return `there is no ${missing} on PATH`;
   if (!existsSync('/usr/sbin/sshd')) return 'there is no /usr/sbin/sshd';
   return process.getuid?.() === 0 ? null : 'only root may run sshd';
+}
+
+/** Debian has its programs in sbin, which PATH need not name. */
+function probeSlurm(environment: Environment): string | null {
+  const missing = ['munged', 'slurmctld', 'slurmd', 'srun'].find(
+    (name) => findProgram(name, environment) === null && !existsSync(`/usr/sbin/${name}`),
+  );
+  return missing === undefined
+    ? probeTerraform(environment)
+    : `there is no ${missing} (apt-get install munge slurmctld slurmd slurm-client)`;
 }
 
 /** Its images are made of programs of this machine. */

@@ -1,28 +1,13 @@
 import { spawn } from 'node:child_process';
-import { chmodSync, existsSync, globSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { freePort } from '#test/free-port.ts';
-import { useStackNode } from '#test/terraform/stack-node.ts';
+import { processesWith } from '#test/terraform/processes.ts';
+import { nodesNamed, useStackNode } from '#test/terraform/stack-node.ts';
 
 const { ssh, prepare, node } = useStackNode();
 const engineKey = 'key of this cluster';
-
-/** Nodes of a cluster that are all this machine. */
-const nodesNamed = (...names: readonly string[]): object[] =>
-  names.map((name) => ({ ...ssh().node(name), id: `node_${name}` }));
-
-/** Numbers of the processes that have this line in their environment. */
-function processesWith(line: string): number[] {
-  return globSync('/proc/[0-9]*/environ').flatMap((path) => {
-    try {
-      return readFileSync(path, 'utf8').split('\0').includes(line) ? [Number(path.split('/')[2])] : [];
-    } catch {
-      // It ended since it was listed.
-      return [];
-    }
-  });
-}
 
 /** Writes a program that stands for one that cannot be downloaded here. */
 function standIn(name: string, program: string): string {
@@ -38,7 +23,7 @@ describe('the built-in stacks of several nodes', () => {
     const folder = join(node, 'ray-cluster');
     const [port, dashboardPort] = [await freePort(), await freePort()];
     const variables = {
-      nodes: [...nodesNamed('n0'), { ...nodesNamed('n1')[0], gpus: 2 }],
+      nodes: [...nodesNamed(ssh(), 'n0'), { ...nodesNamed(ssh(), 'n1')[0], gpus: 2 }],
       engine_api_key: engineKey,
       folder,
       port,

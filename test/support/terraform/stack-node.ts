@@ -42,6 +42,10 @@ export function useStackNode(): StackNode {
   };
 }
 
+/** Nodes of a cluster that are all this server. */
+export const nodesNamed = (server: SshServer, ...names: readonly string[]): object[] =>
+  names.map((name) => ({ ...server.node(name), id: `node_${name}` }));
+
 /** Asks again until the answer is not null. */
 export async function until<T>(ask: () => T | null | Promise<T | null>): Promise<T> {
   for (;;) {
