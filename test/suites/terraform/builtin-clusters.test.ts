@@ -1,5 +1,8 @@
 import { spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { chmodSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { freePort } from '#test/free-port.ts';
@@ -58,6 +61,50 @@ describe('the built-in stacks of several nodes', () => {
     other.kill();
     expect(existsSync(join(folder, 'head', 'token'))).toBe(false);
   });
+
+  it('include k3s: verifies a download, starts server and agents, and ends their containers', async () => {
+    const place = await prepare('k3s');
+    const folder = join(node, 'k3s-cluster');
+    const server = createServer((_, response) => void response.end(`#!/bin/sh\nset -eu\n${k3sProgram}`));
+    const source = await new Promise<number>((resolve) => {
+      server.listen(0, '127.0.0.1', () => resolve((server.address() as AddressInfo).port));
+    });
+    const hash = createHash('sha256').update(`#!/bin/sh\nset -eu\n${k3sProgram}`).digest('hex');
+    const variables = {
+      nodes: nodesNamed(ssh(), 'n0', 'n1'),
+      engine_api_key: engineKey,
+      folder,
+      node: 'n1',
+      port: 7443,
+    };
+    await expect(place.change('apply', { ...variables, install_url: "http://x/'; id'" })).rejects.toThrow('no query');
+    const download = { ...variables, install_url: `http://127.0.0.1:${source}/k3s` };
+    await expect(place.change('apply', download)).rejects.toThrow('Set both install_url and install_sha256');
+    const other = { ...download, install_sha256: '0'.repeat(64) };
+    await expect(place.change('apply', other)).rejects.toThrow('has another checksum than install_sha256');
+
+    const all = { ...download, install_sha256: hash };
+    await place.change('apply', all);
+    server.close();
+    expect(JSON.parse(await place.terraform('output', '-json'))).toMatchObject({
+      server: { value: 'n1' },
+      kubeconfig: { value: join(folder, 'server', 'kubeconfig.yaml') },
+    });
+    const [first, second] = ['server', 'agent'].map((part) =>
+      readFileSync(join(folder, part, 'data/arguments'), 'utf8'),
+    );
+    expect(first).toMatch(/^server .*--node-name=n1 --https-listen-port=7443 .*--disable=traefik --disable=servicelb /);
+    expect(second).toMatch(/^agent .*--server=https:\/\/127\.0\.0\.1:7443 .*--node-name=n0 .*--flannel-iface=lo/);
+    const token = readFileSync(join(folder, 'server', 'agent-token'), 'utf8');
+    expect(readFileSync(join(folder, 'agent', 'token'), 'utf8')).toBe(token);
+    expect(readFileSync(join(folder, 'server', 'token'), 'utf8')).not.toBe(token);
+    expect(readFileSync(join(place.module, 'terraform.tfstate'), 'utf8')).not.toContain(token);
+    const containers = ['server', 'agent'].map((part) => `CONTAINER=${join(folder, part, 'data')}`);
+    for (const container of containers) expect(processesWith(container)).toHaveLength(1);
+    await place.change('destroy', all);
+    for (const container of containers) expect(processesWith(container)).toEqual([]);
+    for (const part of ['server', 'agent']) expect(processesWith(`HEADGATE_K3S=${join(folder, part)}`)).toEqual([]);
+  });
 });
 
 /** Notes its arguments and its token, and has a job with its own session, as Ray's jobs have. */
@@ -68,5 +115,17 @@ mkdir -p "$tmp"
 echo "$* token=$(cat "$RAY_AUTH_TOKEN_PATH")" >"$tmp/arguments"
 setsid sleep 1000 &
 echo 'Ray runtime started.'
+exec sleep 1000
+`;
+
+/** Notes its arguments, and has a shim that outlives it, with a container that does not have its environment. */
+const k3sProgram = `
+if [ "$1" = kubectl ]; then [ "$5" = --raw=/readyz ] && exec test -e "$3"; exit 1; fi
+for argument in "$@"; do case $argument in --data-dir=*) data=\${argument#*=} ;; --write-kubeconfig=*) config=\${argument#*=} ;; esac; done
+mkdir -p "$data/agent"
+echo "$*" >"$data/arguments"
+setsid sh -c 'env -i CONTAINER="$1" sleep 1000 & wait' shim "$data" &
+[ "$1" = agent ] || touch "$config"
+touch "$data/agent/kubelet.kubeconfig"
 exec sleep 1000
 `;

@@ -10,8 +10,8 @@ const names = readdirSync(builtinFolder).toSorted();
 const { ssh, prepare, node } = useStackNode();
 
 describe('the built-in stacks', () => {
-  it('are monitoring, notebook, ray, scheduler, slurm and vllm', () => {
-    expect(names).toEqual(['monitoring', 'notebook', 'ray', 'scheduler', 'slurm', 'vllm']);
+  it('are k3s, monitoring, notebook, ray, scheduler, slurm and vllm', () => {
+    expect(names).toEqual(['k3s', 'monitoring', 'notebook', 'ray', 'scheduler', 'slurm', 'vllm']);
   });
 
   it.each(names)('include %s: formatted, valid, and with the built-in provider only', async (stack) => {
