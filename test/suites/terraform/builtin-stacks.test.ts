@@ -3,6 +3,7 @@ import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from '
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { freePort } from '#test/free-port.ts';
+import { processesWith } from '#test/terraform/processes.ts';
 import { until, useStackNode } from '#test/terraform/stack-node.ts';
 import { builtinFolder } from '#test/terraform/terraform.ts';
 
@@ -93,6 +94,23 @@ describe('the built-in stacks', () => {
     expect(readdirSync(folder)).toContain('notebook.json');
   });
 
+  it('include notebook: starts the named Jupyter with the Python beside it, and ends its kernels', async () => {
+    const place = await prepare('notebook');
+    const [folder, port] = [join(node, 'jupyter'), await freePort()];
+    const variables = { nodes: [ssh().node('n0')], folder, port, password: 'correct horse battery' };
+    const missing = { ...variables, jupyter_binary: join(node, 'nothing') };
+    await expect(place.change('apply', missing)).rejects.toThrow('there is no program at');
+    const all = { ...variables, jupyter_binary: jupyterStandIn() };
+    await place.change('apply', all);
+    const answer = await fetch(`http://127.0.0.1:${port}/`);
+    expect(await answer.text()).toContain("c.PasswordIdentityProvider.hashed_password = 'hash of 21 characters'");
+    expect(readdirSync(folder)).not.toContain('password');
+    const mark = `HEADGATE_NOTEBOOK=${folder}`;
+    expect(processesWith(mark)).toHaveLength(2);
+    await place.change('destroy', all);
+    expect(processesWith(mark)).toEqual([]);
+  });
+
   it('include monitoring: names what a node needs, scrapes with the given programs, and starts Grafana', async () => {
     const place = await prepare('monitoring');
     const [port, exporterPort] = [await freePort(), await freePort()];
@@ -159,6 +177,34 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *args):
         pass
 HTTPServer((host, int(port)), Handler).serve_forever()
+`;
+
+/** JupyterLab is large: this program has its own Python modules, as one in a virtual environment, and a kernel. */
+function jupyterStandIn(): string {
+  const bin = join(node, 'venv', 'bin');
+  const modules = join(node, 'venv', 'lib');
+  for (const folder of [bin, join(modules, 'jupyter_server')]) mkdirSync(folder, { recursive: true });
+  const auth = 'def passwd(text):\n    return "hash of %d characters" % len(text)\n';
+  writeFileSync(join(modules, 'jupyter_server', 'auth.py'), auth);
+  writeFileSync(join(bin, 'python3'), `#!/bin/sh\nPYTHONPATH='${modules}' exec python3 "$@"\n`, { mode: 0o755 });
+  writeFileSync(join(bin, 'jupyter-lab'), jupyterProgram, { mode: 0o755 });
+  return join(bin, 'jupyter-lab');
+}
+
+const jupyterProgram = `#!/usr/bin/env python3
+import subprocess, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+options = dict(argument.split('=', 1) for argument in sys.argv[1:] if '=' in argument)
+config = open(options['--config'], 'rb').read()
+subprocess.Popen(['sleep', '1000'], start_new_session=True)
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(config)
+    def log_message(self, *args):
+        pass
+HTTPServer((options['--ip'], int(options['--port'])), Handler).serve_forever()
 `;
 
 interface GrafanaFiles {

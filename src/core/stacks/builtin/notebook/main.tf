@@ -45,6 +45,20 @@ variable "jupyter" {
   default = true
 }
 
+variable "jupyter_binary" {
+  type    = string
+  default = ""
+  validation {
+    condition     = can(regex("^(/[A-Za-z0-9._/-]+)?$", var.jupyter_binary))
+    error_message = "The path must be absolute, of letters, digits, dots, hyphens and slashes."
+  }
+}
+
+variable "install" {
+  type    = bool
+  default = false
+}
+
 locals {
   node    = var.node == "" ? var.nodes[0].name : var.node
   service = file("${path.module}/service")
@@ -60,6 +74,7 @@ resource "terraform_data" "notebook" {
   # The password itself stays out of the state.
   triggers_replace = [
     sha256(local.service), sha256(local.program), local.node, var.nodes, var.port, var.folder, var.jupyter,
+    var.jupyter_binary, var.install,
     nonsensitive(sha256("${var.folder} ${var.password}")),
   ]
 
@@ -98,7 +113,7 @@ resource "terraform_data" "notebook" {
   }
 
   provisioner "remote-exec" {
-    inline = ["set -eu", "sh '${self.input.folder}/service' start ${var.port} ${var.jupyter}"]
+    inline = ["set -eu", "sh '${self.input.folder}/service' start ${var.port} ${var.jupyter} '${var.jupyter_binary}' ${var.install}"]
   }
 
   provisioner "remote-exec" {
