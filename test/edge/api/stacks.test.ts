@@ -365,7 +365,7 @@ describe('the built-in stacks', () => {
   it('are visible to all users, and cannot be deleted or replaced', async () => {
     const { body } = await ask('/v1/stacks?limit=100', { key: keys.inference });
     const ours = body.data.filter(({ builtin }: { builtin: boolean }) => builtin);
-    expect(ours.map((one: { name: string }) => one.name).join()).toBe('k3s,monitoring,notebook,ray,scheduler,slurm,vllm');
+    expect(ours.map((s: { name: string }) => s.name).join()).toBe('k3s,monitoring,notebook,ray,scheduler,slurm,vllm');
     expect(ours.flatMap(({ warnings }: { warnings: string[] }) => warnings)).toEqual([]);
     expect(refusal(await ask('/v1/stacks/scheduler', { method: 'DELETE' }))).toEqual([403, 'FORBIDDEN']);
     expect(refusal(await upload(packOf({}), { name: 'scheduler' }))).toEqual([409, 'CONFLICT']);
