@@ -49,7 +49,7 @@ describe('headgate stacks', () => {
 
     const all = await runCli(['stacks', 'ls'], { env: env() });
     expect(all.stdout).toMatch(
-      /^STACK +VERSION +VISIBLE TO +CATEGORY +TITLE\nmonitoring [^\n]+\nmy-queue +1 +everybody +Scheduler +my-queue\n/,
+      /^STACK +VERSION +VISIBLE TO +CATEGORY +TITLE\nk3s [^\n]+\nmonitoring [^\n]+\nmy-queue +1 +everybody +Scheduler +my-queue\n/,
     );
     expect((await runCli(['stacks', 'ls', '--search', 'OTHER', '--json'], { env: env() })).stdout).not.toContain(
       'my-queue',
