@@ -6,7 +6,7 @@ import { createLeases, type Db, readTime } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import { openSteadyClock } from '#base/steady-clock.ts';
 import { createLowBalances } from '#core/accounts/accounts.ts';
-import type { EngineFilesResult } from '#core/catalog/catalog.ts';
+import { addEngineTexts, type EngineFilesResult, type ReadFile } from '#core/catalog/catalog.ts';
 import { type FleetIdentity, readFleetIdentity } from '#core/fleet/fleet.ts';
 import type { BootstrapResult } from '#core/keys/keys.ts';
 import { makeSignInLink, type SignInLink } from '#core/sessions/sessions.ts';
@@ -185,25 +185,19 @@ async function startOn(
 
 /** Adds the engines that runs have started on clusters to those of the files. */
 async function readEngines(
-  { config, db, log, engines, engineFolder }: AppOptions,
+  { config, db, log, engines, files }: AppOptions,
   { clusterEngineSecret: secret }: FleetIdentity,
 ) {
   // The engine files of runs name variables with keys, which no operator sets.
   const environment = { ...config.environment };
   const clusterEngines: ClusterEngines = createClusterEngines({ db, log, secret, environment });
-  const readFiles = async (): Promise<EngineFilesResult> => {
+  const addRunEngines = async (read: readonly ReadFile[]): Promise<EngineFilesResult> => {
     await clusterEngines.refresh();
-    return engineFolder.read(clusterEngines.texts());
+    return addEngineTexts(read, clusterEngines.texts());
   };
-  const read = await readFiles();
-  const known = read.ok ? read : { engines, leftOut: [] };
-  return {
-    clusterEngines,
-    readFiles,
-    engines: known.engines,
-    leftOut: known.leftOut ?? [],
-    config: { ...config, environment },
-  };
+  const read = await addRunEngines(files);
+  const { engines: all, leftOut } = read.ok ? read : { engines, leftOut: [] };
+  return { clusterEngines, addRunEngines, files, engines: all, leftOut, config: { ...config, environment } };
 }
 
 interface Wings {

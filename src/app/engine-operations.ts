@@ -59,7 +59,7 @@ async function tellReload({ gateways }: EngineOperationsParts['coordination'], l
 /** Milliseconds between two looks for engines that runs have started or are about to stop. */
 const clusterEnginesMs = 2000;
 
-/** Reads the engine files again when another gateway asks for it, and when runs have started or stop engines. */
+/** Reads the engine files again when another gateway asks for it, and applies engines that runs have started or stop. */
 export function createReloadPart({
   gateway,
   coordination,
@@ -69,16 +69,16 @@ export function createReloadPart({
   let isStarted = false;
   const reload = (): Promise<void> => reloadQuietly(() => gateway.engineFiles.reload(), log);
   let isDue = false;
-  async function reloadIfChanged(): Promise<void> {
+  async function applyIfChanged(): Promise<void> {
     if (!isStarted) return;
     isDue = (await clusterEngines.refresh()) || isDue;
     if (!isDue) return;
-    await gateway.engineFiles.reload();
+    await gateway.engineFiles.applyRunEngines();
     isDue = false;
   }
   return {
     name: 'reload of engine files',
-    jobs: [{ name: 'find engines of runs', everyMs: clusterEnginesMs, where: 'every', run: reloadIfChanged }],
+    jobs: [{ name: 'find engines of runs', everyMs: clusterEnginesMs, where: 'every', run: applyIfChanged }],
     start() {
       coordination.onMessage('engine files', reload);
       isStarted = true;

@@ -15,6 +15,7 @@ import {
   type EngineFilesResult,
   type EngineFolder,
   type EngineReload,
+  type ReadFile,
 } from '#core/catalog/catalog.ts';
 import { createFiles, type Files } from '#core/files/files.ts';
 import {
@@ -152,6 +153,7 @@ export interface Gateway extends RetentionRooms {
 /** The engines folder as it was read, and the places where its engines run. */
 export interface EngineFiles {
   readonly engines: readonly EngineDefinition[];
+  readonly files: readonly ReadFile[];
   /** The folder with the files of `engines`. */
   readonly engineFolder: EngineFolder;
   /** Hosts on which containers may run. */
@@ -161,10 +163,10 @@ export interface EngineFiles {
 }
 
 export interface GatewayOptions extends EngineFiles, BillingStore, Pick<MeteringOptions, 'onCommit'> {
-  /** Problems of engines that runs declare, from the read of `engines`. */
+  /** Problems of engines that runs declare, which are left out of `engines`. */
   readonly leftOut: readonly EngineFileProblem[];
-  /** Reads the files of `engines` again, and the engines that runs declare. */
-  readonly readFiles: () => Promise<EngineFilesResult>;
+  /** Adds the engines that runs declare now to those of files. */
+  readonly addRunEngines: (files: readonly ReadFile[]) => Promise<EngineFilesResult>;
   readonly config: Pick<
     Config,
     | 'process'

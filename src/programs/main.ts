@@ -22,6 +22,7 @@ import {
   type EngineDefinition,
   type EngineFolder,
   formatEngineFileProblem,
+  type ReadFile,
 } from '#core/catalog/catalog.ts';
 import { endProcesses } from '#core/fleet/fleet.ts';
 import {
@@ -60,6 +61,7 @@ interface Life {
 /** The engines folder as last read. */
 interface Files {
   readonly engines: readonly EngineDefinition[];
+  readonly files: readonly ReadFile[];
   readonly enginesDir: string;
   readonly engineFolder: EngineFolder;
   readonly hosts: ContainerHosts;
@@ -80,9 +82,9 @@ async function stopAll({ stops }: Life, log: Log | null): Promise<boolean> {
   return isClean;
 }
 
-function readEngines(engineFolder: EngineFolder): readonly EngineDefinition[] {
+function readEngines(engineFolder: EngineFolder): Pick<Files, 'engines' | 'files'> {
   const loaded = engineFolder.read();
-  if (loaded.ok) return loaded.engines;
+  if (loaded.ok) return loaded;
   throw new ConfigError(`HEADGATE_ENGINES_DIR: ${loaded.problems.map(formatEngineFileProblem).join('\n')}`);
 }
 
@@ -120,11 +122,12 @@ async function unlessStopRequested({ stopRequested: { signal } }: Life, work: Pr
 function readFiles(config: Config): Files {
   const enginesDir = resolve(config.engines.dir ?? fileURLToPath(new URL('../../engines', import.meta.url)));
   const engineFolder = createEngineFolder(enginesDir, { env: config.environment });
-  const engines = readEngines(engineFolder);
+  const { engines, files } = readEngines(engineFolder);
   const hosts = readDockerHosts(config.docker, enginesDir);
   requireRunHosts(config, hosts, engines);
   return {
     engines,
+    files,
     enginesDir,
     engineFolder,
     hosts,

@@ -111,7 +111,7 @@ describe('a start with an invalid setting', () => {
     const databaseUrl = await processes.database();
     const db = connectDb(databaseUrl);
     const hosts = { hosts: [], areHostsNamed: true, swarm: null };
-    const files = { engines: [], engineFolder: createEngineFolder(dir), hosts };
+    const files = { engines: [], files: [], engineFolder: createEngineFolder(dir), hosts };
     const parts = {
       log: createLog('silent'),
       db,

@@ -72,7 +72,7 @@ export async function startGateway(options: TestGatewayOptions = {}): Promise<Te
   const workingDirectory =
     options.workingDirectory ?? (options.enginesDir === undefined ? dirname(enginesDir) : repository);
   const hosts = readDockerHosts(config.docker, enginesDir);
-  const files = { engines: loaded.engines, engineFolder, hosts, workingDirectory };
+  const files = { engines: loaded.engines, files: loaded.files, engineFolder, hosts, workingDirectory };
   const app: App = await startApp({ config, log, db, databaseUrl, dataDir, gatewayDir: dataDir, ...files });
   const key = app.bootstrap.secret ?? config.bootstrap.key ?? '';
 

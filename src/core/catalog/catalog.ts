@@ -27,6 +27,7 @@ import {
 
 export type { AdapterBases } from './adapter-bases.ts';
 export {
+  addEngineTexts,
   allowableFields,
   answersFor,
   checkEngineText,
@@ -71,6 +72,7 @@ export {
   type LoraAdapter,
   type ProcessDriverSettings,
   type RequestChanges,
+  type ReadFile,
   type ScheduleEntry,
   type ScheduleState,
   type ServiceTier,

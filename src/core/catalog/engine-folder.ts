@@ -6,14 +6,13 @@ import {
   type EngineFileProblem,
   type EngineFilesOptions,
   type EngineFilesResult,
-  type EngineText,
   loadEngineFiles,
 } from '#core/catalog/files/files.ts';
 
 /** The folder with the engine files. Nothing here writes. */
 export interface EngineFolder {
-  /** Reads all files, and adds the engines of texts that have no problem. */
-  read(texts?: readonly EngineText[]): EngineFilesResult;
+  /** Reads all files. */
+  read(): EngineFilesResult;
   /**
    * Returns the text of an engine's file as it is now.
    * @param file as a definition names it: `engines/chat.yaml`
@@ -26,7 +25,7 @@ export interface EngineFolder {
 
 export function createEngineFolder(folder: string, options: EngineFilesOptions = {}): EngineFolder {
   return {
-    read: (texts = []) => loadEngineFiles(folder, { ...options, texts }),
+    read: () => loadEngineFiles(folder, options),
     check: (name, text) => checkEngineFile(folder, { name, text }, options),
     async textOf(file) {
       const handle = await open(join(folder, basename(file))).catch(() => null);

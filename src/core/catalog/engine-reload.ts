@@ -6,6 +6,7 @@ import {
   type EngineFileProblem,
   type EngineFilesResult,
   formatEngineFileProblem,
+  type ReadFile,
 } from '#core/catalog/files/files.ts';
 import type { EngineFolder } from './engine-folder.ts';
 
@@ -33,10 +34,12 @@ export interface EngineFilesState {
 export interface EngineReloadParts {
   /** Engines of the files as last read. */
   readonly engines: readonly EngineDefinition[];
-  /** Problems of the read of `engines`. */
+  /** The files of `engines`, and the engines of runs that are left out of them. */
+  readonly files: readonly ReadFile[];
   readonly leftOut: readonly EngineFileProblem[];
   readonly folder: EngineFolder;
-  readonly readFiles: () => Promise<EngineFilesResult>;
+  /** Adds the engines that runs declare now to those of files. */
+  readonly addRunEngines: (files: readonly ReadFile[]) => Promise<EngineFilesResult>;
   /** Writes models and prices of the new engines to the database. @returns a function that replaces the old engines */
   readonly catalog: {
     prepare(engines: readonly EngineDefinition[]): Promise<() => void>;
@@ -63,12 +66,17 @@ export interface EngineReload {
    * @throws if the database is unreachable; everything stays unchanged then too
    */
   reload(): Promise<EngineReloadResult>;
+  /**
+   * Applies the engines that runs declare now. The files stay as last read: somebody may be editing them.
+   * @throws as `reload`
+   */
+  applyRunEngines(): Promise<EngineReloadResult>;
 }
 
 export function createEngineReload(parts: EngineReloadParts): EngineReload {
-  const { folder, readFiles, catalog, fleet, gateways, clock, log } = parts;
+  const { folder, addRunEngines, catalog, fleet, gateways, clock, log } = parts;
   let state: EngineFilesState = { readAtMs: clock.now(), refused: null, leftOut: parts.leftOut };
-  let engines = parts.engines;
+  let { engines, files } = parts;
   let last: Promise<unknown> = Promise.resolve();
 
   function refuse(problems: readonly EngineFileProblem[]): EngineReloadResult {
@@ -78,8 +86,16 @@ export function createEngineReload(parts: EngineReloadParts): EngineReload {
     return { ok: false, problems };
   }
 
-  async function once(): Promise<EngineReloadResult> {
-    const read = await readFiles();
+  async function readAndApply(): Promise<EngineReloadResult> {
+    const read = folder.read();
+    return read.ok ? apply(read.files, { readAtMs: clock.now(), refused: null }) : refuse(read.problems);
+  }
+
+  async function apply(
+    newFiles: readonly ReadFile[],
+    newState: Omit<EngineFilesState, 'leftOut'>,
+  ): Promise<EngineReloadResult> {
+    const read = await addRunEngines(newFiles);
     if (!read.ok) return refuse(read.problems);
     const changes = changesBetween(engines, read.engines);
     let applyToFleet: () => void;
@@ -93,9 +109,9 @@ export function createEngineReload(parts: EngineReloadParts): EngineReload {
     // Both in one synchronous step: no request sees one without the other.
     applyToFleet();
     applyToCatalog();
-    engines = read.engines;
-    state = { readAtMs: clock.now(), refused: null, leftOut: read.leftOut ?? [] };
-    log.info(changes, 'reloaded the engine files');
+    ({ engines, files } = read);
+    state = { ...newState, leftOut: read.leftOut };
+    log.info(changes, 'applied the engine files and the engines of runs');
     await agree();
     return { ok: true, ...changes };
   }
@@ -113,16 +129,19 @@ export function createEngineReload(parts: EngineReloadParts): EngineReload {
     }
   }
 
+  /** Changes run one after another, so that the last one applies the newest files. */
+  function inTurn(change: () => Promise<EngineReloadResult>): Promise<EngineReloadResult> {
+    const next = last.then(change, change);
+    last = next;
+    return next;
+  }
+
   return {
     folder,
     engines: () => engines,
     state: () => state,
-    reload() {
-      // Reloads run one after another, so that the last one applies the newest files.
-      const next = last.then(once, once);
-      last = next;
-      return next;
-    },
+    reload: () => inTurn(readAndApply),
+    applyRunEngines: () => inTurn(() => apply(files, state)),
   };
 }
 

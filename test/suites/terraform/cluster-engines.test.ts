@@ -35,6 +35,9 @@ async function newCluster(place: Place, gateway: RunGateway) {
   return { organization, cluster: await gateway.cluster(place.server, organization.id) };
 }
 
+const declaration = (id: string): string =>
+  `output "engine" {\n  value = { id = "${id}", task_type = "chat", context_length = 10, port = 1 }\n}\n`;
+
 const ids = async (gateway: RunGateway): Promise<readonly string[]> =>
   (await gateway.ask('/v1/models')).body.data.map(({ id }: { readonly id: string }) => id);
 const chat = (gateway: RunGateway, model = 'tiny') =>
@@ -100,6 +103,30 @@ it('serves only engines of runs that a platform administrator requested', async 
   await eventually(async () => (await ids(gateway)).includes('ours'));
   expect(await ids(gateway)).toEqual(['ours']);
   await gateway.becomes((await gateway.made(`/v1/runs/${again.id}/destroy`)).id, 'DESTROYED');
+});
+
+it('applies no file that nobody has reloaded, and waits for none', async () => {
+  const place = await newPlace();
+  const gateway = await place.start();
+  const { cluster } = await newCluster(place, gateway);
+  await gateway.upload('declares', declaration('one'));
+  const external = (id: string): string =>
+    `{ version: 1, id: ${id}, name: ${id}, task_type: chat, context_length: 10, driver: external, url: http://127.0.0.1:1 }`;
+
+  gateway.home.writeEngine('edited', external('edited'));
+  const { id } = await gateway.apply('declares', cluster.id, {});
+  await gateway.becomes(id, 'APPLIED');
+  await eventually(async () => (await ids(gateway)).includes('one'));
+  expect(await ids(gateway)).toEqual(['one']);
+
+  gateway.home.writeEngine('edited', 'id: [');
+  await gateway.made(`/v1/runs/${id}/destroy`);
+  await eventually(async () => (await ids(gateway)).length === 0);
+  expect((await gateway.ask('/v1/admin/engines')).body.files).toMatchObject({ refused: null, left_out: [] });
+
+  gateway.home.writeEngine('edited', external('edited'));
+  await gateway.made('/v1/admin/engines/reload');
+  expect(await ids(gateway)).toEqual(['edited']);
 });
 
 it('leaves out an engine that cannot be served, and says why', async () => {

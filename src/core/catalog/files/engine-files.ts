@@ -39,16 +39,15 @@ export type EngineFilesResult =
   | {
       readonly ok: true;
       readonly engines: readonly EngineDefinition[];
+      readonly files: readonly ReadFile[];
       /** Problems of texts that are no files: their engines are left out. */
-      readonly leftOut?: readonly EngineFileProblem[];
+      readonly leftOut: readonly EngineFileProblem[];
     }
   | { readonly ok: false; readonly problems: readonly EngineFileProblem[] };
 
 export interface EngineFilesOptions {
   /** Environment of the gateway, to check that referenced variables are set; absent for validation elsewhere. */
   readonly env?: Readonly<Record<string, string | undefined>>;
-  /** Engines beside those of the files, which come first. */
-  readonly texts?: readonly EngineText[];
 }
 
 /** An engine that no file describes, in the format of engine files. */
@@ -62,7 +61,8 @@ export interface EngineText {
   readonly problem: string | null;
 }
 
-interface ReadFile {
+/** A file without problems. */
+export interface ReadFile {
   readonly definition: EngineDefinition;
   readonly source: YamlSource;
 }
@@ -95,23 +95,22 @@ export function loadEngineFiles(folder: string, options: EngineFilesOptions = {}
     found.push({ path: join(folder, name), file });
   }
   if (found.length > enginesMax) problems.push(wholeFile(folderName, `more than ${enginesMax} files`));
-  return readWithTexts(found, { options, earlier: problems, hosts: hostNames(folder), isWhole: true });
+  return readAll(found, { options, earlier: problems, hosts: hostNames(folder), isWhole: true });
 }
 
-/** Reads files, and the texts that have no problem by themselves or beside the others. */
-function readWithTexts(files: readonly FoundFile[], how: ReadAllOptions): EngineFilesResult {
+/** Adds engines to those of valid files, except engines that have a problem by themselves or beside the others. */
+export function addEngineTexts(files: readonly ReadFile[], texts: readonly EngineText[]): EngineFilesResult {
   const leftOut: EngineFileProblem[] = [];
-  let texts = how.options.texts ?? [];
-  for (;;) {
-    const result = readAll([...files, ...texts], how);
-    if (result.ok) return { ...result, leftOut };
+  for (let added = texts; ;) {
+    const result = readAll([...files, ...added], { options: {}, earlier: [], hosts: null, isWhole: true });
+    if (result.ok) return { ...result, files, leftOut };
     const isBad = new Set(result.problems.map(({ file }) => file));
-    const bad = texts.filter(({ file }) => isBad.has(file));
+    const bad = added.filter(({ file }) => isBad.has(file));
     if (bad.length === 0) return result;
     // A text is one line.
     for (const { file } of bad)
       leftOut.push(...result.problems.filter((one) => one.file === file).map((one) => ({ ...one, line: null })));
-    texts = texts.filter((text) => !bad.includes(text));
+    added = added.filter((text) => !bad.includes(text));
   }
 }
 
@@ -167,13 +166,13 @@ interface ReadAllOptions {
 }
 
 function readAll(
-  files: readonly (FoundFile | EngineText)[],
+  files: readonly (FoundFile | EngineText | ReadFile)[],
   { options, earlier, hosts, isWhole }: ReadAllOptions,
 ): EngineFilesResult {
   const problems = [...earlier];
   const read: ReadFile[] = [];
   for (const one of files) {
-    const result = 'path' in one ? readFound(one, options) : readOther(one, options);
+    const result = readOne(one, options);
     problems.push(...result.problems);
     if (result.read !== null) read.push(result.read);
   }
@@ -182,7 +181,12 @@ function readAll(
   if (problems.length === 0) problems.push(...unfitFallbacks(read, isWhole));
   if (hosts !== null) problems.push(...unknownHosts(read, hosts));
   if (problems.length > 0) return { ok: false, problems };
-  return { ok: true, engines: withFallbackIds(read.map(({ definition }) => definition)) };
+  return { ok: true, engines: withFallbackIds(read.map(({ definition }) => definition)), files: read, leftOut: [] };
+}
+
+function readOne(one: FoundFile | EngineText | ReadFile, options: EngineFilesOptions): ReadResult {
+  if ('definition' in one) return { read: one, problems: [] };
+  return 'path' in one ? readFound(one, options) : readOther(one);
 }
 
 function readFound({ path, file, text }: FoundFile, options: EngineFilesOptions): ReadResult {
@@ -190,9 +194,9 @@ function readFound({ path, file, text }: FoundFile, options: EngineFilesOptions)
   return readEngineText(text, file, { ...options, folder: dirname(resolve(path)) });
 }
 
-function readOther({ file, text, env, problem }: EngineText, options: EngineFilesOptions): ReadResult {
+function readOther({ file, text, env, problem }: EngineText): ReadResult {
   if (problem !== null) return refused(wholeFile(file, problem));
-  return readEngineText(text, file, { ...options, env: { ...options.env, ...env }, folder: null });
+  return readEngineText(text, file, { env, folder: null });
 }
 
 function readEngineFile(path: string, file: string, options: EngineFilesOptions): ReadResult {

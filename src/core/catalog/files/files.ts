@@ -35,6 +35,7 @@ export { clusterEngineText } from './cluster-engine.ts';
 export { givesParallelSize } from './container-checks.ts';
 export { engineJsonSchema } from './engine-file-schema.ts';
 export {
+  addEngineTexts,
   checkEngineFile,
   checkEngineText,
   engineFileBytesMax,
@@ -43,6 +44,7 @@ export {
   type EngineText,
   loadEngineFileList,
   loadEngineFiles,
+  type ReadFile,
 } from './engine-files.ts';
 export { answersFor } from './fallback-checks.ts';
 export { findFlag } from './find-flag.ts';

@@ -25,7 +25,7 @@ const loadEveryMs = 15_000;
 /** Reading the GPUs of a Docker host takes a short-lived container; reading those of this machine takes a program. */
 const gpuEveryMs: Readonly<Partial<Record<DriverType, number>>> = { process: 15_000, docker: 60_000 };
 
-/** Reads one engine. Times of `dueAt` are of the monotonic clock. */
+/** Samples one engine. */
 export class SampledEngine {
   readonly #clock: Clock;
   readonly #load = new LoadSeries(loadEveryMs);
