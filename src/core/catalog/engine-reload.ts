@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
+import { createSerial } from '#base/queues/queues.ts';
 import {
   type EngineDefinition,
   type EngineFileProblem,
@@ -77,7 +78,8 @@ export function createEngineReload(parts: EngineReloadParts): EngineReload {
   const { folder, addRunEngines, catalog, fleet, gateways, clock, log } = parts;
   let state: EngineFilesState = { readAtMs: clock.now(), refused: null, leftOut: parts.leftOut };
   let { engines, files } = parts;
-  let last: Promise<unknown> = Promise.resolve();
+  /** The last change applies the newest files. */
+  const serial = createSerial();
 
   function refuse(problems: readonly EngineFileProblem[]): EngineReloadResult {
     const texts = problems.map(formatEngineFileProblem);
@@ -129,19 +131,12 @@ export function createEngineReload(parts: EngineReloadParts): EngineReload {
     }
   }
 
-  /** Changes run one after another, so that the last one applies the newest files. */
-  function inTurn(change: () => Promise<EngineReloadResult>): Promise<EngineReloadResult> {
-    const next = last.then(change, change);
-    last = next;
-    return next;
-  }
-
   return {
     folder,
     engines: () => engines,
     state: () => state,
-    reload: () => inTurn(readAndApply),
-    applyRunEngines: () => inTurn(() => apply(files, state)),
+    reload: () => serial('engines', readAndApply),
+    applyRunEngines: () => serial('engines', () => apply(files, state)),
   };
 }
 
