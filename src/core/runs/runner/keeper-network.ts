@@ -12,11 +12,15 @@ import { type Unreached, unreachedText } from './unreached.ts';
  * out, need no privilege, and have none over their network.
  */
 
-/** Listens at the ports in `HEADGATE_LISTEN`, passes the sockets to its parent process, and ends. */
+/**
+ * Listens at the ports in `HEADGATE_LISTEN`, passes the sockets to its parent process, and ends. If the parent ends
+ * first, the listener fails, so that nothing starts.
+ */
 const listen = `
 const { createServer } = require('node:net');
 const wanted = JSON.parse(process.env.HEADGATE_LISTEN);
 let left = wanted.length;
+process.once('disconnect', () => process.exit(left === 0 ? 0 : 1));
 const done = () => { left -= 1; if (left === 0) process.disconnect(); };
 for (const [index, { address, port }] of wanted.entries()) {
   const server = createServer();
