@@ -58,9 +58,9 @@ const createNothing = [
   /^\/v1\/webhooks\/\{id\}\/(test|deliveries\/\{delivery\}\/replay)$/,
 ];
 
-/** POSTs with tests of their own: below, and in runs.test.ts. */
+/** POSTs with tests of their own: below, in runs.test.ts and in run-drift.test.ts. */
 const testedApart =
-  /^\/v1\/(wallet\/(credits|adjustments)|stacks|files|stacks\/\{name\}\/(apply|revert)|runs\/\{id\}\/(retry|destroy))$/;
+  /^\/v1\/(wallet\/(credits|adjustments)|stacks|files|stacks\/\{name\}\/(apply|revert)|runs\/\{id\}\/(retry|destroy|drift-check))$/;
 const withoutNames = (path: string): string => path.replaceAll(/\{\w+\}/g, '{}');
 
 interface Created {

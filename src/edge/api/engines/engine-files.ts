@@ -35,7 +35,7 @@ export function registerEngineFiles(app: ApiApp, { guards, operations }: EngineR
     const text = await operations.folder.textOf(file);
     if (text === null) {
       throw new AppError('not_found', {
-        message: `${file} cannot be read. It may have been deleted since the engine files were loaded.`,
+        message: `${file} cannot be read: the file was deleted since the engine files were loaded, or a run declares the engine.`,
       });
     }
     return context.json({ object: 'engine_file' as const, engine: id, file, text }, 200);
