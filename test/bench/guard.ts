@@ -19,8 +19,9 @@ import { median } from './statistics.ts';
 const warmUpMs = 4000;
 const jsonMs = 500;
 const jsonRounds = 16;
-const frameRounds = 3;
-const streams = { connections: 50, framesPerSecond: 50, rampMs: 300, windowMs: 2000 };
+/** The deviation of a few rounds says little of their noise: three equal ones by chance would have none. */
+const frameRounds = 5;
+const streams = { connections: 50, framesPerSecond: 50, rampMs: 300, windowMs: 1000 };
 
 /** Rounds of each variant, in the order in which they ran. */
 type Rounds = Map<VariantName, Figures[]>;
