@@ -86,13 +86,13 @@ describe('the playground', () => {
     await ask('Second');
     await page.locator('.exchange:nth-child(2) .answer[data-ended="complete"]').waitFor();
     await page.getByText('Copy as code').click();
-    const curl = (await page.locator('#playground-code-0').textContent()) ?? '';
+    const curl = (await page.locator('#code-list pre').first().textContent()) ?? '';
     const body = JSON.parse(/-d '([\s\S]*)'$/.exec(curl)?.[1] ?? '') as { messages: { role: string }[] };
     expect(body).toMatchObject({ model: 'other', temperature: 0.5, max_tokens: 7 });
     expect(body.messages.map(({ role }) => role)).toEqual(['system', 'user', 'assistant', 'user']);
     const again = await gateway.request('/v1/chat/completions', { body });
     expect([again.status, (await again.text()).includes('[DONE]')]).toEqual([200, true]);
-    expect(await page.locator('#playground-code-1').textContent()).toContain('"extra_body"');
+    expect(await page.locator('#code-list pre').nth(1).textContent()).toContain('"extra_body"');
   });
 
   it('asks two models side by side with one message', async () => {

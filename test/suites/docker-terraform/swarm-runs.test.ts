@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { appendFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { findProgram } from '#test/compose.ts';
 import type { TestDocker } from '#test/docker.ts';
 import { type Body, eventually } from '#test/inference/inference-gateway.ts';
@@ -76,8 +76,11 @@ function all(): Scene {
   return scene;
 }
 
-/** As operators do it, with this repository in the place of an image of it. */
-function deployGates(): void {
+/**
+ * As operators do it, with this repository in the place of an image of it; again if it fails, as they would, since the
+ * manager of a busy machine can be without a leader for a moment.
+ */
+async function deployGates(): Promise<void> {
   const override = join(dir, 'override.yaml');
   const here = { type: 'bind', source: repository, target: '/repository', read_only: true };
   const gate = {
@@ -88,18 +91,23 @@ function deployGates(): void {
   writeFileSync(override, JSON.stringify({ services: { gate } }));
   const files = ['compose/swarm-gates.yaml', override].map((path) => `--compose-file=${path}`);
   const words = ['--host', `unix://${machine(0).socketPath}`, 'stack', 'deploy', '--resolve-image=never', ...files];
-  execFileSync(findProgram('docker', process.env) ?? 'docker', [...words, 'headgate'], {
-    cwd: repository,
-    stdio: ['ignore', 'pipe', 'pipe'],
-    env: {
-      PATH: process.env['PATH'],
-      HOME: dir,
-      GATEWAY_IMAGE: gateImage,
-      DOCKER_ALLOWED_RUN_IMAGES: runImage,
-      DOCKER_ALLOWED_RUN_NETWORKS: siteNetwork,
-      DOCKER_SOCKET: `${sockets}/{{.Node.ID}}/docker.sock`,
-    },
-  });
+  const docker = findProgram('docker', process.env) ?? 'docker';
+  const env = {
+    PATH: process.env['PATH'],
+    HOME: dir,
+    GATEWAY_IMAGE: gateImage,
+    DOCKER_ALLOWED_RUN_IMAGES: runImage,
+    DOCKER_ALLOWED_RUN_NETWORKS: siteNetwork,
+    DOCKER_SOCKET: `${sockets}/{{.Node.ID}}/docker.sock`,
+  };
+  const deploy = (): string =>
+    execFileSync(docker, [...words, 'headgate'], {
+      cwd: repository,
+      stdio: ['ignore', 'pipe', 'pipe'],
+      env,
+      encoding: 'utf8',
+    });
+  await vi.waitFor(deploy, { timeout: 60_000, interval: 1000 });
 }
 
 async function gateTasks(): Promise<readonly Body[]> {
@@ -165,7 +173,7 @@ describe('runs on the nodes of a swarm', () => {
 
   it('are spread evenly over all nodes, through the gate on each', async () => {
     const { client, gateway } = all();
-    deployGates();
+    await deployGates();
     await eventually(async () => (await gateTasks()).length === 2);
     const found = (): readonly string[] =>
       gateway

@@ -8,10 +8,10 @@ import { AnswerText } from './playground-markdown.js';
  * @typedef {import('./playground-models.js').Price} Price
  * @typedef {{ id: string, type: 'function', function: { name: string, arguments: string } }} ToolCall
  * @typedef {{ prompt_tokens: number, completion_tokens: number, prompt_tokens_details?: { cached_tokens?: number | null } | null }} Usage
- * @typedef {{ delta?: { content?: string | null, reasoning?: string | null, reasoning_content?: string | null, tool_calls?: { index: number, id?: string, function?: { name?: string, arguments?: string } }[] }, finish_reason?: string | null }} Choice
+ * @typedef {{ delta?: { content?: string | null, reasoning?: string | null, reasoning_content?: string | null, tool_calls?: { index: number, id?: string | undefined, function?: { name?: string | undefined, arguments?: string } }[] }, finish_reason?: string | null }} Choice
  * @typedef {{ state: string, numbers: string, requestId: string | null, isRecorded: boolean, hasFailed: boolean, isComplete: boolean }} End How an answer ended.
  * @typedef {End & { content: string, reasoning: string, calls: ToolCall[] }} KeptAnswer
- * @typedef {{ choices?: Choice[], usage?: Usage | null, error?: { message: string } }} Frame
+ * @typedef {{ choices?: Choice[], usage?: Usage | null, error?: { message: string }, cost?: string | undefined, isLast?: boolean }} Frame A chunk of Chat Completions. `cost`: exact, in USD. `isLast`: the stream ends with it.
  */
 
 /**
@@ -40,11 +40,6 @@ function costOf({ prompt_tokens: input, completion_tokens: output, prompt_tokens
     BigInt(cached) * picoPerToken(price.cached_input_per_million) +
     BigInt(output) * picoPerToken(price.output_per_million)
   );
-}
-
-/** Returns the exact cost, every digit, from the frame that ends a stream. @param {string} text */
-function exactCost(text) {
-  return /"cost":(\d+(?:\.\d+)?)[,}]/.exec(text)?.[1] ?? null;
 }
 
 /** One answer of a model, with its numbers. */
@@ -106,15 +101,11 @@ export class AnswerView {
     this.progress.value = Math.min(seconds, expected);
   }
 
-  /**
-   * @param {Frame} frame
-   * @param {string} raw
-   */
-  take(frame, raw) {
-    if (frame.usage) {
-      this.usage = frame.usage;
-      this.cost = exactCost(raw) ?? this.cost;
-    }
+  /** @param {Frame} frame */
+  take(frame) {
+    if (frame.error !== undefined) this.failure = frame.error.message;
+    this.usage = frame.usage ?? this.usage;
+    this.cost = frame.cost ?? this.cost;
     for (const { delta } of frame.choices ?? []) if (delta !== undefined) this.#takeDelta(delta);
     this.showNumbers();
   }
@@ -138,7 +129,7 @@ export class AnswerView {
     this.progress.hidden = true;
   }
 
-  /** @param {{ index: number, id?: string, function?: { name?: string, arguments?: string } }} delta */
+  /** @param {{ index: number, id?: string | undefined, function?: { name?: string | undefined, arguments?: string } }} delta */
   #takeCall({ index, id, function: called }) {
     this.calls[index] ??= { id: id ?? `call-${index}`, type: 'function', function: { name: '', arguments: '' } };
     const call = this.calls[index];
@@ -210,7 +201,7 @@ export class AnswerView {
   /** @param {End} end */
   #showEnd(end) {
     this.ended = end;
-    this.text.show();
+    this.text.end();
     this.progress.hidden = true;
     this.root.dataset['ended'] = end.isComplete ? 'complete' : 'early';
     this.state.textContent = end.state;
@@ -296,18 +287,18 @@ async function* eventsOf(body) {
 /**
  * @param {Response} answer
  * @param {AnswerView} view
+ * @param {import('./playground-protocols.js').EventReader} read
  * @returns the error message, or '' if the answer is complete
  */
-export async function readAnswer(answer, view) {
+export async function readAnswer(answer, view, read) {
   if (!answer.ok || answer.body === null) {
     const { error } = /** @type {Frame} */ (await answer.json());
     return error?.message ?? `The gateway returned HTTP ${answer.status}.`;
   }
   for await (const data of eventsOf(answer.body)) {
-    if (data === '[DONE]') return view.failure ?? '';
-    const frame = /** @type {Frame} */ (JSON.parse(data));
-    if (frame.error !== undefined) view.failure = frame.error.message;
-    else view.take(frame, data);
+    const frame = read(data);
+    view.take(frame);
+    if (frame.isLast === true) return view.failure ?? '';
   }
   return view.failure ?? 'The answer ended early: the connection was closed.';
 }

@@ -1,4 +1,4 @@
-import { element } from './playground-dom.js';
+import { codeBlock, element } from './playground-dom.js';
 
 /** Shows the request of the playground as program code. */
 
@@ -10,51 +10,30 @@ function toPython(value) {
   );
 }
 
+/** Returns a request as arguments of a call in Python. @param {unknown} body */
+export const pythonArguments = (body) => `**${toPython(body)}`;
+
 /**
- * Returns the request as programs that read the key from HEADGATE_API_KEY.
- * @param {string} origin
- * @param {Record<string, unknown>} body
+ * @param {string} url
+ * @param {unknown} body
+ * @param {readonly string[]} headers A shell reads them in double quotes, for the variable with the key.
  */
-export function snippetsOf(origin, body) {
+export function curl(url, body, headers) {
   const quoted = `'${JSON.stringify(body, null, 2).replaceAll("'", String.raw`'\''`)}'`;
-  const base = `${origin}/v1`;
-  // The library accepts OpenAI's fields as arguments. Fields that Headgate adds go into extra_body.
-  const { usage, ...known } = body;
-  return {
-    curl: `curl -N ${base}/chat/completions \\\n  -H "Authorization: Bearer $HEADGATE_API_KEY" \\\n  -H 'Content-Type: application/json' \\\n  -d ${quoted}`,
-    'Python (openai)': `import os
-from openai import OpenAI
-
-client = OpenAI(base_url=${JSON.stringify(base)}, api_key=os.environ["HEADGATE_API_KEY"])
-stream = client.chat.completions.create(**${toPython({ ...known, extra_body: { usage } })})
-for chunk in stream:
-    if chunk.choices:
-        print(chunk.choices[0].delta.content or "", end="", flush=True)`,
-    'JavaScript (openai)': `import OpenAI from 'openai';
-
-const client = new OpenAI({ baseURL: ${JSON.stringify(base)}, apiKey: process.env.HEADGATE_API_KEY });
-const stream = await client.chat.completions.create(${JSON.stringify(body, null, 2)});
-for await (const chunk of stream) process.stdout.write(chunk.choices[0]?.delta.content ?? '');`,
-  };
+  const lines = headers.map((header) => `  -H "${header}" \\\n`).join('');
+  return `curl -N ${url} \\\n${lines}  -H 'Content-Type: application/json' \\\n  -d ${quoted}`;
 }
 
 /**
  * @param {string} title
  * @param {string} text
- * @param {number} at
+ * @param {boolean} isOpen
  */
-export function snippetView(title, text, at) {
+export function snippetView(title, text, isOpen) {
   const details = document.createElement('details');
   details.name = 'snippet';
-  details.open = at === 0;
-  const code = element('div', 'code');
-  const pre = element('pre', '', text);
-  pre.id = `playground-code-${at}`;
-  pre.tabIndex = 0;
-  const button = element('button', 'copy', 'Copy');
-  button.type = 'button';
-  button.dataset['copy'] = pre.id;
-  code.append(pre, button);
-  details.append(element('summary', '', title), code);
+  details.open = isOpen;
+  const [language = ''] = title.split(' ');
+  details.append(element('summary', '', title), codeBlock(text, language === 'curl' ? 'bash' : language));
   return details;
 }

@@ -43,12 +43,14 @@ let blocks = 0;
 /**
  * Returns a text in a box with a copy button, which portal.js serves.
  * @param {string} text
+ * @param {string} [language] in which `highlight` colors it
  */
-export function codeBlock(text) {
+export function codeBlock(text, language = '') {
   const code = element('div', 'code');
   const pre = element('pre', '', text);
   pre.id = `playground-block-${blocks++}`;
   pre.tabIndex = 0;
+  if (language !== '') pre.dataset['language'] = language.toLowerCase();
   const button = element('button', 'copy', 'Copy');
   button.type = 'button';
   button.dataset['copy'] = pre.id;

@@ -1,5 +1,6 @@
 import MarkdownIt from './markdown-it.js';
 import { codeBlock, element } from './playground-dom.js';
+import { highlight } from './playground-highlight.js';
 
 /**
  * Shows the text of an answer as Markdown or as it is. A prompt of a stranger can decide what a model writes, so each
@@ -24,6 +25,7 @@ export class AnswerText {
     this.root = element('div', 'answer-text');
     this.text = '';
     this.isPlain = isPlain;
+    this.isComplete = false;
     /** The blocks that are shown, each with its source. @type {{ source: string, nodes: Node[] }[]} */
     this.blocks = [];
     /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -44,6 +46,12 @@ export class AnswerText {
     this.show();
   }
 
+  /** Shows the whole text, with its code in colors. */
+  end() {
+    this.isComplete = true;
+    this.show();
+  }
+
   /** Shows all of the text now. */
   show() {
     clearTimeout(this.timer);
@@ -51,6 +59,7 @@ export class AnswerText {
     this.root.classList.toggle('plain', this.isPlain);
     if (this.isPlain) this.root.textContent = this.text;
     else this.#render();
+    if (this.isComplete) highlight(this.root);
   }
 
   /** Replaces the blocks that changed only: a growing answer is not drawn, or read out, from its start again. */
@@ -157,6 +166,7 @@ function leafOf(token) {
     case 'code_inline':
       return element('code', '', content);
     case 'fence':
+      return codeBlock(content, /^\S*/.exec(token.info)?.[0]);
     case 'code_block':
       return codeBlock(content);
     case 'image':

@@ -1,4 +1,5 @@
 import { byId } from './playground-dom.js';
+import { protocolOf } from './playground-protocols.js';
 
 /** The settings of requests, and presets of them. */
 
@@ -7,7 +8,8 @@ import { byId } from './playground-dom.js';
  * @typedef {{ name: string, values: Values }} Preset
  */
 
-const ids = ['system', 'temperature', 'top-p', 'max-tokens', 'seed', 'stop-sequences', 'effort', 'schema', 'tools'];
+const numbers = ['temperature', 'top-p', 'max-tokens', 'seed'];
+const ids = ['protocol', 'system', ...numbers, 'stop-sequences', 'effort', 'schema', 'tools'];
 const presetsMax = 50;
 
 /** A setting that cannot be sent, with its field. */
@@ -63,7 +65,9 @@ function jsonOf(id, label) {
 
 function toolsOf() {
   const tools = jsonOf('tools', 'Tools');
-  if (tools === undefined || Array.isArray(tools)) return /** @type {unknown[] | undefined} */ (tools);
+  if (tools === undefined) return undefined;
+  if (Array.isArray(tools) && tools.every((tool) => typeof tool === 'object' && tool !== null))
+    return /** @type {import('./playground-protocols.js').Tool[]} */ (tools);
   const message = 'Tools must be a JSON array, such as [{"type": "function", "function": {"name": "now"}}].';
   throw new SettingError(message, fieldOf('tools'));
 }
@@ -79,8 +83,21 @@ function responseFormatOf() {
 /** Returns the system prompt, '' for none. */
 export const systemPrompt = () => textOf('system');
 
+/** Returns the chosen protocol. */
+export const chosenProtocol = () => protocolOf(textOf('protocol'));
+
+/** @param {import('./playground-protocols.js').Protocol} protocol */
+function rejectLacking({ lacks }) {
+  const set = lacks.find((id) => textOf(id) !== '');
+  if (set === undefined) return;
+  const field = fieldOf(set);
+  const label = field.labels?.[0]?.textContent ?? set;
+  throw new SettingError(`${label} is not part of this protocol. Clear it, or choose another protocol.`, field);
+}
+
 /** Returns the fields of a request; undefined for what is not set. @throws {SettingError} */
 export function requestFields() {
+  rejectLacking(chosenProtocol());
   const stop = fieldOf('stop-sequences')
     .value.split('\n')
     .filter((line) => line !== '');

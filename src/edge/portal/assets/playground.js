@@ -1,11 +1,13 @@
 import { AnswerView, readAnswer } from './playground-answer.js';
 import './playground-calls.js';
-import { snippetsOf, snippetView } from './playground-code.js';
+import { snippetView } from './playground-code.js';
 import { Exchange, heard, messagesOf } from './playground-conversation.js';
 import { byId } from './playground-dom.js';
+import { highlight } from './playground-highlight.js';
 import { dataUrlOf, fileOf } from './playground-image.js';
 import { ModelChoice } from './playground-models.js';
 import {
+  chosenProtocol,
   fillSettings,
   Presets,
   requestFields,
@@ -23,6 +25,8 @@ import { Store } from './playground-store.js';
  * @typedef {import('./playground-conversation.js').Message} Message
  * @typedef {import('./playground-models.js').Model} Model
  * @typedef {import('./playground-models.js').Side} Side
+ * @typedef {import('./playground-protocols.js').Protocol} Protocol
+ * @typedef {{ protocol: Protocol, body: Record<string, unknown> }} Sent
  * @typedef {{ exchanges: KeptExchange[], prompt: string, settings: Record<string, string>, models: string[], isPlain: boolean }} KeptTab
  */
 
@@ -50,8 +54,8 @@ class Playground {
     this.running = null;
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.keeping = undefined;
-    /** @type {Record<string, unknown> | undefined} */
-    this.lastBody = undefined;
+    /** @type {Sent | undefined} */
+    this.lastSent = undefined;
   }
 
   start() {
@@ -190,18 +194,17 @@ class Playground {
    * Returns the request of one side.
    * @param {Model} model
    * @param {Message[]} messages
+   * @returns {Sent}
    */
-  bodyOf(model, messages) {
+  requestOf(model, messages) {
     const system = systemPrompt();
-    const body = {
+    const protocol = chosenProtocol();
+    const body = protocol.request({
       model: model.id,
       messages: [...(system === '' ? [] : [{ role: 'system', content: system }]), ...messages],
       ...requestFields(),
-      stream: true,
-      stream_options: { include_usage: true, continuous_usage_stats: true },
-      usage: { include: true },
-    };
-    return /** @type {Record<string, unknown>} */ (JSON.parse(JSON.stringify(body)));
+    });
+    return { protocol, body: /** @type {Record<string, unknown>} */ (JSON.parse(JSON.stringify(body))) };
   }
 
   /**
@@ -212,7 +215,7 @@ class Playground {
   requestsOf(before, asked) {
     return this.models.chosen().map(({ side, model }) => {
       const messages = messagesOf(before, side);
-      return { side, model, body: this.bodyOf(model, [...messages, ...heard(messages.at(-1), asked)]) };
+      return { side, model, sent: this.requestOf(model, [...messages, ...heard(messages.at(-1), asked)]) };
     });
   }
 
@@ -270,30 +273,30 @@ class Playground {
 
   /**
    * @param {Exchange} exchange
-   * @param {{ side: Side, model: Model, body: Record<string, unknown> }[]} requests
+   * @param {{ side: Side, model: Model, sent: Sent }[]} requests
    * @param {AbortSignal} signal
    */
   async answer(exchange, requests, signal) {
     const [first] = requests;
     if (first !== undefined) this.store.keepLastModel(first.model.id);
     await this.models.refresh().catch(() => undefined);
-    const streams = requests.map(({ side, model, body }) => {
+    const streams = requests.map(({ side, model, sent }) => {
       const view = this.viewOf(model);
       exchange.add(side, view);
-      return this.stream(view, body, signal);
+      return this.stream(view, sent, signal);
     });
     this.setBusy(true);
     await Promise.all(streams);
-    if (byId('code', HTMLDetailsElement).open) await this.showCode(first?.body);
-    else this.lastBody = first?.body;
+    if (byId('code', HTMLDetailsElement).open) await this.showCode(first?.sent);
+    else this.lastSent = first?.sent;
   }
 
   /**
    * @param {AnswerView} view
-   * @param {Record<string, unknown>} body
+   * @param {Sent} sent
    * @param {AbortSignal} signal
    */
-  async stream(view, body, signal) {
+  async stream(view, { protocol, body }, signal) {
     view.wait();
     const tick = setInterval(() => view.wait(), tickMs);
     const look = setInterval(() => {
@@ -303,14 +306,14 @@ class Playground {
     let answer = null;
     let problem = '';
     try {
-      answer = await fetch('/portal/playground/chat', {
+      answer = await fetch(`/portal/playground/${protocol.path}`, {
         method: 'POST',
         headers: { 'content-type': 'application/json', 'x-form-token': this.form.dataset['formToken'] ?? '' },
         body: JSON.stringify(body),
         signal,
       });
       view.requestId = answer.headers.get('x-request-id');
-      problem = await readAnswer(answer, view);
+      problem = await readAnswer(answer, view, protocol.reader());
     } catch (error) {
       problem = signal.aborted ? 'Stopped. Tokens generated until then are billed.' : 'The connection was lost.';
       if (!signal.aborted && !(error instanceof TypeError)) problem = String(error);
@@ -323,16 +326,16 @@ class Playground {
     view.end(problem, isRecorded);
   }
 
-  /** @param {Record<string, unknown>} [body] */
-  async showCode(body) {
+  /** @param {Sent} [sent] */
+  async showCode(sent) {
     const [first] = this.models.chosen();
     if (first === undefined) return;
-    this.lastBody = body ?? this.lastBody;
-    const shown = this.lastBody ?? this.bodyOf(first.model, heard(undefined, await this.asked()));
-    const snippets = Object.entries(snippetsOf(this.form.dataset['origin'] ?? '', shown));
-    byId('code-list', HTMLDivElement).replaceChildren(
-      ...snippets.map(([title, text], at) => snippetView(title, text, at)),
-    );
+    this.lastSent = sent ?? this.lastSent;
+    const { protocol, body } = this.lastSent ?? this.requestOf(first.model, heard(undefined, await this.asked()));
+    const snippets = Object.entries(protocol.snippets(this.form.dataset['origin'] ?? '', body));
+    const list = byId('code-list', HTMLDivElement);
+    list.replaceChildren(...snippets.map(([title, text], at) => snippetView(title, text, at === 0)));
+    highlight(list);
   }
 }
 

@@ -119,6 +119,18 @@ function numberField(id: string, label: string, placeholder: string): Html {
   </div>`;
 }
 
+function protocol(): Html {
+  return html`<div class="field">
+    <label for="protocol">Protocol</label>
+    <select id="protocol" autocomplete="off">
+      <option value="">Chat Completions</option>
+      <option value="responses">Responses</option>
+      <option value="messages">Messages (Anthropic)</option>
+    </select>
+    <p class="hint">How requests are sent. Messages requires an output limit: 1,024 if none is set.</p>
+  </div>`;
+}
+
 function effort(): Html {
   return html`<div class="field">
     <label for="effort">Reasoning effort</label>
@@ -149,8 +161,9 @@ function presets(): Html {
 
 function settings(): Html {
   return html`<details class="fold" id="settings">
-    <summary>System prompt, limits, tools, presets</summary>
+    <summary>Protocol, system prompt, limits, tools, presets</summary>
     <div class="fold-body">
+      ${protocol()}
       ${area({ name: 'system', label: 'System prompt', value: '', rows: 2, placeholder: 'You are terse.' })}
       <div class="grid">
         ${numberField('temperature', 'Temperature', 'model default')} ${numberField('top-p', 'Top P', 'model default')}
@@ -159,7 +172,7 @@ function settings(): Html {
       </div>
       ${area({ name: 'stop-sequences', label: 'Stop sequences', value: '', rows: 2, placeholder: 'END', hint: 'One text on each line. The answer ends before any of them.' })}
       ${area({ name: 'schema', label: 'JSON schema', value: '', rows: 4, placeholder: '{"type": "object", "properties": {"city": {"type": "string"}}}', hint: 'The answer is JSON that follows this schema.' })}
-      ${area({ name: 'tools', label: 'Tools', value: '', rows: 4, placeholder: '[{"type": "function", "function": {"name": "…", "parameters": {…}}}]', hint: 'A JSON array, as in the API. Tool calls are shown, not executed.' })}
+      ${area({ name: 'tools', label: 'Tools', value: '', rows: 4, placeholder: '[{"type": "function", "function": {"name": "…", "parameters": {…}}}]', hint: 'A JSON array, as in Chat Completions. Tool calls are shown, not executed.' })}
       ${presets()}
     </div>
   </details>`;
@@ -263,6 +276,8 @@ function requireScriptToken(context: HttpContext, token: string): void {
 /** Paths of the page's requests to models, each with the API's path. */
 export const playgroundCalls = {
   '/portal/playground/chat': '/v1/chat/completions',
+  '/portal/playground/responses': '/v1/responses',
+  '/portal/playground/messages': '/v1/messages',
   '/portal/playground/completions': '/v1/completions',
   '/portal/playground/embeddings': '/v1/embeddings',
   '/portal/playground/rerank': '/v1/rerank',

@@ -45,18 +45,42 @@ function modulesOf<Name extends string>(bodies: Readonly<Record<Name, Buffer>>):
 const playgroundParts = [
   'answer',
   'calls',
+  'chat',
   'code',
   'conversation',
   'dom',
+  'highlight',
+  'highlighter',
   'image',
   'markdown',
+  'messages',
   'models',
+  'parts',
+  'protocols',
+  'responses',
   'settings',
   'store',
 ];
+/** Languages of prismjs, each behind those that it extends. */
+const languages = [
+  'markup clike javascript css python bash json yaml sql typescript jsx tsx rust go java kotlin swift c cpp csharp',
+  'php ruby lua r powershell hcl docker toml ini diff markdown',
+].flatMap((line) => line.split(' '));
+
+/** prismjs defines variables, and searches the page where it finds one. These lines make a module of it that does not. */
+const prism = Buffer.concat([
+  Buffer.from('const window = {};\n'),
+  ...['core', ...languages].flatMap((name) => [
+    installed('prismjs', `components/prism-${name}.min.js`),
+    Buffer.from(';\n'),
+  ]),
+  Buffer.from('export { Prism };\n'),
+]);
+
 const playground = modulesOf({
   'playground.js': own('playground.js'),
   ...Object.fromEntries(playgroundParts.map((part) => [`playground-${part}.js`, own(`playground-${part}.js`)])),
+  'prism.js': prism,
   'markdown-it.js': installed('markdown-it', 'dist/browser/markdown-it.esm.min.mjs'),
 });
 
