@@ -168,7 +168,7 @@ const IGNORED_SWITCHES = new Set(
   --disable-frontend-multiprocessing`.split(/\s+/),
 );
 
-const HELP = `usage: node engines/standin/main.ts [serve MODEL] [options]
+const HELP = `usage: node engines/standin/standin.js [serve MODEL] [options]
 
 Stand-in engine: behaves like vLLM on the wire, but there is NO MODEL behind it. Its text is made up.
 

@@ -39,7 +39,7 @@ export async function loadStandinImage(
   name = 'headgate-test/vllm-standin:v0.32.0',
 ): Promise<string> {
   const variables = ['PATH=/usr/bin', ...Object.entries(compiled('/app')).map(([key, value]) => `${key}=${value}`)];
-  const entrypoint = 'ENTRYPOINT ["/usr/bin/node","/app/standin/main.ts","serve"]';
+  const entrypoint = 'ENTRYPOINT ["/usr/bin/node","/app/standin/standin.js","serve"]';
   const changes = [entrypoint, 'WORKDIR /app', ...variables.map((variable) => `ENV ${variable}`)];
   await importImage(docker, { name, tarPath: standinTar(), changes });
   return name;
@@ -66,7 +66,7 @@ export async function importImage(docker: TestDocker, { name, tarPath, changes }
 
 /** A tar file of the image's whole file system; kept for later runs. */
 function standinTar(): string {
-  const sources = readdirSync(join(repository, 'engines/standin')).filter((file) => file.endsWith('.ts'));
+  const sources = readdirSync(join(repository, 'engines/standin')).filter((file) => /\.[jt]s$/.test(file));
   const texts = sources.map((file) => readFileSync(join(repository, 'engines/standin', file), 'utf8'));
   const parts = [process.version, process.execPath, 'sh', 'compiled', fakeNvidiaSmi, ...sources, ...texts];
   const key = createHash('sha256').update(JSON.stringify(parts)).digest('hex').slice(0, 16);
@@ -86,7 +86,7 @@ function standinTar(): string {
     chmodSync(join(root, 'usr/bin/node'), 0o755);
     // Compiled code of the stand-in, without which every container would strip its types again.
     const env = { PATH: process.env['PATH'], ...compiled(join(root, 'app')) };
-    execFileSync(process.execPath, [join(root, 'app/standin/main.ts'), '--help'], { env, stdio: 'ignore' });
+    execFileSync(process.execPath, [join(root, 'app/standin/standin.js'), '--help'], { env, stdio: 'ignore' });
     mkdirSync(join(root, 'tmp'));
     chmodSync(join(root, 'tmp'), 0o1777);
     execFileSync('tar', ['--create', '--file', `${root}.part`, '--directory', root, '.']);

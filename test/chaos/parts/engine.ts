@@ -45,7 +45,7 @@ export interface EngineOptions {
 export async function startEngine({ id, journal, flags = [] }: EngineOptions): Promise<ChaosEngine> {
   const port = await freePort();
   const place = ['--host', '127.0.0.1', '--port', String(port), '--served-model-name', id, '--journal', journal];
-  const child = spawn(process.execPath, ['engines/standin/main.ts', ...place, ...engineFlags, ...flags], {
+  const child = spawn(process.execPath, ['engines/standin/standin.js', ...place, ...engineFlags, ...flags], {
     cwd: repository,
     env: { PATH: process.env['PATH'] },
     stdio: ['ignore', 'ignore', 'pipe'],

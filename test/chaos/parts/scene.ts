@@ -88,7 +88,7 @@ const commonLines = (id: string): string[] => [
 const sharedFile = (url: string): string => [...commonLines('chat'), 'driver: external', `url: ${url}`, ''].join('\n');
 
 function ownFile(journal: string, replicas: number): string {
-  const program = join(repository, 'engines/standin/main.ts');
+  const program = join(repository, 'engines/standin/standin.js');
   const command = ['node', program, '--uds', '{socket}', '--journal', journal, ...engineFlags];
   const lines = [
     'driver: process',

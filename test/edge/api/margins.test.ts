@@ -34,7 +34,7 @@ context_length: 8192
 pricing: { input_per_million: 1, cached_input_per_million: 0.5, output_per_million: 2 }
 driver: process
 kind: vllm
-command: [node, engines/standin/main.ts, --uds, "{socket}", --max-model-len, "8192", --tensor-parallel-size, "2"]
+command: [node, engines/standin/standin.js, --uds, "{socket}", --max-model-len, "8192", --tensor-parallel-size, "2"]
 gpus: { count: 2 }
 lora: [{ id: held-tuned, path: headgate/tuned, pricing: { input_per_million: 7, output_per_million: 8 } }]
 `;

@@ -21,7 +21,7 @@ const folder = mkdtempSync(join(tmpdir(), 'hg-slow-starts-'));
 const fileOf = (name: string): string => join(folder, name);
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-const standin = `exec '${process.execPath}' engines/standin/main.ts "$@"`;
+const standin = `exec '${process.execPath}' engines/standin/standin.js "$@"`;
 
 /** An engine that runs a shell script before the stand-in, whose arguments the script gets. */
 function scriptedFile(id: string, script: string, lines: readonly string[]): string {

@@ -11,7 +11,7 @@ let gateway: TestGateway;
 let person: Person;
 let folder: string;
 
-const broken = standinFile('broken').replace('engines/standin/main.ts', 'engines/standin/not-there.ts');
+const broken = standinFile('broken').replace('engines/standin/standin.js', 'engines/standin/not-there.ts');
 
 beforeAll(async () => {
   folder = writeEngines({

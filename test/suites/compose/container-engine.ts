@@ -11,7 +11,7 @@ pricing: {input_per_million: 0.10, cached_input_per_million: 0.05, output_per_mi
 driver: docker
 kind: vllm
 image: headgate:headgate-test
-entrypoint: [node, engines/standin/main.ts, serve]
+entrypoint: [node, engines/standin/standin.js, serve]
 args: [headgate/container-chat, --max-model-len, "8192"]
 idle_seconds: 3600
 start_timeout_seconds: 60

@@ -16,7 +16,7 @@ function writeVllm(place: Place): string {
   const folder = place.folder();
   mkdirSync(folder);
   const program = join(folder, 'vllm');
-  writeFileSync(program, `#!/bin/sh\ncd ${root} && exec ${process.execPath} engines/standin/main.ts "$@"\n`);
+  writeFileSync(program, `#!/bin/sh\ncd ${root} && exec ${process.execPath} engines/standin/standin.js "$@"\n`);
   chmodSync(program, 0o755);
   return program;
 }

@@ -39,7 +39,7 @@ function commonLines(id: string, { taskType = 'chat', lines = [], priced = true 
 
 /** The file of a stand-in engine that the gateway runs itself. */
 export function standinFile(id: string, options: EngineFileOptions = {}): string {
-  const command = ['node', 'engines/standin/main.ts', '--uds', '{socket}', '--max-model-len', '8192'];
+  const command = ['node', 'engines/standin/standin.js', '--uds', '{socket}', '--max-model-len', '8192'];
   const embedding = options.taskType === 'embedding' ? ['--runner', 'pooling', '--convert', 'embed'] : [];
   const words = [...command, ...embedding, ...(options.flags ?? [])];
   const all = [...commonLines(id, options), 'driver: process', 'kind: vllm', `command: ${JSON.stringify(words)}`];

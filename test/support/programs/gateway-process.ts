@@ -110,7 +110,7 @@ export interface EngineFileOptions {
 
 /** The file of a stand-in engine. */
 export function engineFile(id: string, { flags = [], lines = [] }: EngineFileOptions = {}): string {
-  const program = join(repository, 'engines/standin/main.ts');
+  const program = join(repository, 'engines/standin/standin.js');
   const command = ['node', program, '--uds', '{socket}', '--max-model-len', '8192', ...flags];
   const all = [
     'version: 1',

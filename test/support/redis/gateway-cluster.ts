@@ -126,7 +126,7 @@ async function startEngine(): Promise<{ url: string; child: ChildProcess }> {
   const port = await freePort();
   const flags = ['--enable-force-include-usage', '--enable-request-id-headers', '--dev-mode', '--max-num-seqs', '2000'];
   const args = [
-    'engines/standin/main.ts',
+    'engines/standin/standin.js',
     '--host',
     '127.0.0.1',
     '--port',

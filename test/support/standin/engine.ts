@@ -112,7 +112,7 @@ export async function startStandIn(
   const folder = mkdtempSync(join(tmpdir(), 'standin-'));
   const socketPath = options.socketPath ?? join(folder, 'engine.sock');
   const place = options.tcp === true ? [] : ['--uds', socketPath];
-  const child = spawn(process.execPath, ['engines/standin/main.ts', ...flags, ...place], {
+  const child = spawn(process.execPath, ['engines/standin/standin.js', ...flags, ...place], {
     env: { ...process.env, ...options.env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
