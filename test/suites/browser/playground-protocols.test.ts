@@ -53,12 +53,21 @@ async function sent(text: string): Promise<Sent> {
   return (await request).postDataJSON() as Sent;
 }
 
-async function shownNumbers(): Promise<{ numbers: string; booked: Sent }> {
+interface Booked {
+  readonly outcome: string;
+  readonly endpoint: string;
+  readonly input_tokens: number;
+  readonly output_tokens: number;
+  readonly cost: string;
+}
+
+/** The numbers of the last answer, and the record of its request. */
+async function shownNumbers(): Promise<{ numbers: string; booked: Booked }> {
   await ended('complete').waitFor();
   const numbers = (await answers().locator('.answer-numbers').textContent()) ?? '';
   const href = (await answers().locator('a[href^="/portal/usage/"]').getAttribute('href')) ?? '';
   const answer = await gateway.request(`/v1/usage/requests/${href.split('/').at(-1) ?? ''}`);
-  return { numbers, booked: (await answer.json()) as Sent };
+  return { numbers, booked: (await answer.json()) as Booked };
 }
 
 const tool = { type: 'function', function: { name: 'weather', parameters: { type: 'object', properties: {} } } };
@@ -72,10 +81,10 @@ describe.each([
     await choose(protocol);
     await ask('Think');
     const { numbers, booked } = await shownNumbers();
-    expect(booked['outcome']).toBe('completed');
-    expect(booked['endpoint']).toBe(route);
-    expect(numbers).toContain(`${booked['input_tokens']} in, ${booked['output_tokens']} out`);
-    expect(Number(/cost \$([0-9.]+)/.exec(numbers)?.[1])).toBe(Number(booked['cost']));
+    expect(booked.outcome).toBe('completed');
+    expect(booked.endpoint).toBe(route);
+    expect(numbers).toContain(`${booked.input_tokens} in, ${booked.output_tokens} out`);
+    expect(Number(/cost \$([0-9.]+)/.exec(numbers)?.[1])).toBe(Number(booked.cost));
     expect(await answers().locator('.answer-text').textContent()).not.toBe('');
     expect(await answers().locator('details.reasoning pre').textContent()).not.toBe('');
     expect(person.complaints).toEqual([]);

@@ -1,4 +1,4 @@
-/** What protocols read of a conversation, and write as chunks of Chat Completions. */
+/** Reads a conversation, and writes chunks of Chat Completions, for all protocols. */
 
 /**
  * @typedef {import('./playground-protocols.js').Frame} Frame

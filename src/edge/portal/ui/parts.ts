@@ -12,7 +12,7 @@ import type { Visit } from './page-request.ts';
 
 /** A request to a model that a page sends. */
 export interface PageCall {
-  readonly path: '/v1/chat/completions' | '/v1/completions' | '/v1/embeddings' | '/v1/rerank';
+  readonly path: `/v1/${'chat/completions' | 'completions' | 'responses' | 'messages' | 'embeddings' | 'rerank'}`;
   readonly principal: SignedIn['principal'];
   readonly requestId: string;
   /** The request has the unread body of a `POST` to the path; the answer is written to the response. */
