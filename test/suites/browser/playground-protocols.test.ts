@@ -1,10 +1,14 @@
+import { execFile } from 'node:child_process';
 import { readFileSync, rmSync } from 'node:fs';
+import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { standinFile, writeEngines } from '#test/inference/inference-gateway.ts';
 import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { expectPresentable, type Person, signIn, useBrowsers } from './browser.ts';
 import { playgroundOf } from './playground-page.ts';
 
+const run = promisify(execFile);
+const repository = new URL('../../../', import.meta.url).pathname;
 const browsers = useBrowsers();
 const code = ['```python', 'def f():  # adds', '    return "<b>" + 1', '```', '', '```unknown', 'x', '```'].join('\n');
 /** prismjs takes seconds for it. */
@@ -103,23 +107,23 @@ describe.each([
     await page.locator('.exchange:nth-child(2) .answer[data-ended="complete"]').waitFor();
   });
 
-  it('offers code whose request the gateway answers', async () => {
+  it('offers code that runs with curl and with the official library', async () => {
     const { page } = person;
     await open('other');
     await choose(protocol);
     await page.getByLabel('System prompt').fill("Don't be long.");
+    await page.getByLabel('Temperature').fill('0.5');
     await page.getByText('Copy as code').click();
     await ask('Hello');
     await ended('complete').waitFor();
-    const snippets = await page.locator('#code-list pre').allTextContents();
-    const [curl = '', python] = snippets;
+    const [curl = '', python, javascript = ''] = await page.locator('#code-list pre').allTextContents();
     expect(curl).toContain(`${gateway.url}${route}`);
-    expect(python).toContain(protocol === 'messages' ? 'client.messages.create' : 'client.responses.create');
-    const json = /-d '([\s\S]*)'$/.exec(curl)?.[1]?.replaceAll(String.raw`'\''`, "'") ?? '';
-    expect(json).toContain("Don't be long.");
-    const again = await gateway.request(route, { body: json });
-    expect(again.status).toBe(200);
-    expect(await again.text()).toMatch(/message_stop|response\.completed/);
+    expect(python).toContain(protocol === 'messages' ? '"extra_body": {' : 'client.responses.create');
+    const options = { cwd: repository, env: { PATH: process.env['PATH'], HEADGATE_API_KEY: gateway.key } };
+    const shell = await run('sh', ['-c', curl], options);
+    expect(shell.stdout).toMatch(/message_stop|response\.completed/);
+    const node = await run(process.execPath, ['--input-type=module', '--eval', javascript], options);
+    expect(node.stdout).not.toBe('');
     await page.getByText('Copy as code').click();
   });
 

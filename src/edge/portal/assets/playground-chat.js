@@ -24,24 +24,20 @@ export const chat = {
     const frame = /** @type {Frame} */ (JSON.parse(data));
     return { ...frame, cost: frame.usage ? exactCost(data) : undefined };
   },
-  snippets(origin, body) {
-    // The library accepts OpenAI's fields as arguments. Fields that Headgate adds go into extra_body.
-    const { usage, ...known } = body;
-    return {
-      curl: curl(`${origin}/v1/chat/completions`, body, ['Authorization: Bearer $HEADGATE_API_KEY']),
-      'Python (openai)': `import os
+  snippets: (origin, body) => ({
+    curl: curl(`${origin}/v1/chat/completions`, body),
+    'Python (openai)': `import os
 from openai import OpenAI
 
 client = OpenAI(base_url=${JSON.stringify(`${origin}/v1`)}, api_key=os.environ["HEADGATE_API_KEY"])
-stream = client.chat.completions.create(${pythonArguments({ ...known, extra_body: { usage } })})
+stream = client.chat.completions.create(${pythonArguments(body, ['usage'])})
 for chunk in stream:
     if chunk.choices:
         print(chunk.choices[0].delta.content or "", end="", flush=True)`,
-      'JavaScript (openai)': `import OpenAI from 'openai';
+    'JavaScript (openai)': `import OpenAI from 'openai';
 
 const client = new OpenAI({ baseURL: ${JSON.stringify(`${origin}/v1`)}, apiKey: process.env.HEADGATE_API_KEY });
 const stream = await client.chat.completions.create(${JSON.stringify(body, null, 2)});
 for await (const chunk of stream) process.stdout.write(chunk.choices[0]?.delta.content ?? '');`,
-    };
-  },
+  }),
 };

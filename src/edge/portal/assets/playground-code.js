@@ -10,18 +10,23 @@ function toPython(value) {
   );
 }
 
-/** Returns a request as arguments of a call in Python. @param {unknown} body */
-export const pythonArguments = (body) => `**${toPython(body)}`;
-
 /**
- * @param {string} url
- * @param {unknown} body
- * @param {readonly string[]} headers A shell reads them in double quotes, for the variable with the key.
+ * Returns a request as arguments of a call of a Python library, which accepts only fields that it knows.
+ * @param {Record<string, unknown>} body
+ * @param {readonly string[]} unknown Fields that the library does not know.
  */
-export function curl(url, body, headers) {
+export function pythonArguments(body, unknown) {
+  const isUnknown = (/** @type {[string, unknown]} */ [name]) => unknown.includes(name);
+  const fields = Object.entries(body);
+  const known = Object.fromEntries(fields.filter((field) => !isUnknown(field)));
+  const extra = Object.fromEntries(fields.filter(isUnknown));
+  return `**${toPython(Object.keys(extra).length === 0 ? known : { ...known, extra_body: extra })}`;
+}
+
+/** @param {string} url @param {unknown} body */
+export function curl(url, body) {
   const quoted = `'${JSON.stringify(body, null, 2).replaceAll("'", String.raw`'\''`)}'`;
-  const lines = headers.map((header) => `  -H "${header}" \\\n`).join('');
-  return `curl -N ${url} \\\n${lines}  -H 'Content-Type: application/json' \\\n  -d ${quoted}`;
+  return `curl -N ${url} \\\n  -H "Authorization: Bearer $HEADGATE_API_KEY" \\\n  -H 'Content-Type: application/json' \\\n  -d ${quoted}`;
 }
 
 /**

@@ -150,12 +150,12 @@ export const messages = {
     };
   },
   snippets: (origin, body) => ({
-    curl: curl(`${origin}/v1/messages`, body, ['x-api-key: $HEADGATE_API_KEY', 'anthropic-version: 2023-06-01']),
+    curl: curl(`${origin}/v1/messages`, body),
     'Python (anthropic)': `import os
 from anthropic import Anthropic
 
 client = Anthropic(base_url=${JSON.stringify(origin)}, api_key=os.environ["HEADGATE_API_KEY"])
-stream = client.messages.create(${pythonArguments(body)})
+stream = client.messages.create(${pythonArguments(body, ['temperature', 'top_p'])})
 for event in stream:
     if event.type == "content_block_delta" and event.delta.type == "text_delta":
         print(event.delta.text, end="", flush=True)`,

@@ -103,28 +103,22 @@ export const responses = {
       }
     };
   },
-  snippets(origin, body) {
-    // OpenAI's library does not know these, which vLLM accepts.
-    const { stop, seed, ...known } = body;
-    const extra = { stop, seed };
-    const added = stop === undefined && seed === undefined ? {} : { extra_body: extra };
-    return {
-      curl: curl(`${origin}/v1/responses`, body, ['Authorization: Bearer $HEADGATE_API_KEY']),
-      'Python (openai)': `import os
+  snippets: (origin, body) => ({
+    curl: curl(`${origin}/v1/responses`, body),
+    'Python (openai)': `import os
 from openai import OpenAI
 
 client = OpenAI(base_url=${JSON.stringify(`${origin}/v1`)}, api_key=os.environ["HEADGATE_API_KEY"])
-stream = client.responses.create(${pythonArguments({ ...known, ...added })})
+stream = client.responses.create(${pythonArguments(body, ['stop', 'seed'])})
 for event in stream:
     if event.type == "response.output_text.delta":
         print(event.delta, end="", flush=True)`,
-      'JavaScript (openai)': `import OpenAI from 'openai';
+    'JavaScript (openai)': `import OpenAI from 'openai';
 
 const client = new OpenAI({ baseURL: ${JSON.stringify(`${origin}/v1`)}, apiKey: process.env.HEADGATE_API_KEY });
 const stream = await client.responses.create(${JSON.stringify(body, null, 2)});
 for await (const event of stream) {
   if (event.type === 'response.output_text.delta') process.stdout.write(event.delta);
 }`,
-    };
-  },
+  }),
 };
