@@ -5,6 +5,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { startGateway, type TestGateway } from '#test/gateway.ts';
 import {
   type Body,
+  brokenFile,
   chatBody,
   chatPath,
   eventually,
@@ -33,7 +34,7 @@ const read = async (path: string): Promise<Body> => (await gateway.request(path)
 
 it('are kept while the engine returns to that version, as its file is rejected', async () => {
   expect((await gateway.request(chatPath, { body: chatBody({}) })).status).toBe(200);
-  writeFileSync(join(folder, 'chat.yaml'), standinFile('chat').replace('standin/standin.js', 'standin/missing.ts'));
+  writeFileSync(join(folder, 'chat.yaml'), brokenFile('chat'));
   expect((await gateway.request('/v1/admin/engines/reload', { method: 'POST' })).status).toBe(200);
   await eventually(async () => (await read('/v1/admin/engines/chat')).rollout?.state === 'refused');
   expect((await read('/v1/admin/unused-storage')).data).toEqual([]);

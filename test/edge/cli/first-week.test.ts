@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startGateway, type TestGateway } from '#test/gateway.ts';
-import { standinFile, writeEngines } from '#test/inference/inference-gateway.ts';
+import { brokenFile, standinFile, writeEngines } from '#test/inference/inference-gateway.ts';
 import { runCli, useFolders } from '#test/cli/run-cli.ts';
 import { say } from '#test/cli/in-process.ts';
 
@@ -9,7 +9,7 @@ import { say } from '#test/cli/in-process.ts';
 const folders = useFolders();
 let gateway: TestGateway;
 beforeAll(async () => {
-  const broken = standinFile('broken').replace('main.ts', 'not-there.ts');
+  const broken = brokenFile('broken');
   gateway = await startGateway({ enginesDir: writeEngines({ broken, chat: standinFile('chat') }) });
 });
 afterAll(() => gateway.stop());

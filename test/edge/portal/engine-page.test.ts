@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startGateway, type TestGateway } from '#test/gateway.ts';
-import { eventually, standinFile } from '#test/inference/inference-gateway.ts';
+import { brokenFile, eventually, standinFile } from '#test/inference/inference-gateway.ts';
 import { type Shown, signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
 /** The page of an engine, with a stand-in that really runs. */
@@ -30,7 +30,7 @@ beforeAll(async () => {
   const write = (name: string, text: string): void => writeFileSync(join(folder, 'engines', `${name}.yaml`), text);
   write('chat', standinFile('chat'));
   write('large', standinFile('large', { flags: ['--tensor-parallel-size', '2'], lines: ['gpus: { count: 2 }'] }));
-  write('broken', standinFile('broken').replace('main.ts', 'not-there.ts'));
+  write('broken', brokenFile('broken'));
   const PATH = `${join(folder, 'bin')}:${process.env['PATH'] ?? ''}`;
   gateway = await startGateway({ enginesDir: join(folder, 'engines'), env: { PATH } });
   admin = await signInVisitor(gateway);

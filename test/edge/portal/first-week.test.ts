@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { beforeAll, describe, expect, it } from 'vitest';
 import {
   type Body,
+  brokenFile,
   eventually,
   openOrganization,
   standinFile,
@@ -13,7 +14,7 @@ import { makePerson, type Shown, signInPerson, signInVisitor, type Visitor } fro
 
 const bench = useInference(() => ({
   engines: {
-    'a-broken': standinFile('a-broken').replace('main.ts', 'not-there.ts'),
+    'a-broken': brokenFile('a-broken'),
     chat: standinFile('chat'),
   },
 }));

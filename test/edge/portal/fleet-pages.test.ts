@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startGateway, type TestGateway } from '#test/gateway.ts';
-import { eventually, standinFile } from '#test/inference/inference-gateway.ts';
+import { brokenFile, eventually, standinFile } from '#test/inference/inference-gateway.ts';
 import { type Shown, signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
 /** The fleet as its operator sees it: GPUs with their memory, and the result of a changed file. */
@@ -29,7 +29,7 @@ beforeAll(async () => {
   writeFileSync(join(folder, 'bin', 'nvidia-smi'), smi);
   chmodSync(join(folder, 'bin', 'nvidia-smi'), 0o755);
   writeEngine(held());
-  const broken = standinFile('broken').replace('main.ts', 'not-there.ts');
+  const broken = brokenFile('broken');
   writeFileSync(join(folder, 'engines', 'broken.yaml'), broken);
   // Off in all years, except for a minute on 29 February.
   const times = [
@@ -147,7 +147,7 @@ describe('an engine command', () => {
   it('clears a failure on the page of the engine, and the next request starts it', async () => {
     await ask('broken', 503);
     const failed = await show('/portal/engines/broken');
-    expect(failed).toContain('not-there.ts');
+    expect(failed).toContain('not-there.js');
     expect(failed).toContain('Clear failure');
     writeFileSync(join(folder, 'engines', 'broken.yaml'), standinFile('broken'));
     await admin.post('/portal/engines-reload');

@@ -2,7 +2,7 @@ import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import OpenAI from 'openai';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { standinFile, writeEngines } from '#test/inference/inference-gateway.ts';
+import { brokenFile, standinFile, writeEngines } from '#test/inference/inference-gateway.ts';
 import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { expectPresentable, type Person, signIn, useBrowsers } from './browser.ts';
 
@@ -11,7 +11,7 @@ let gateway: TestGateway;
 let person: Person;
 let folder: string;
 
-const broken = standinFile('broken').replace('engines/standin/standin.js', 'engines/standin/not-there.ts');
+const broken = brokenFile('broken');
 
 beforeAll(async () => {
   folder = writeEngines({
@@ -58,7 +58,7 @@ describe('the engine pages', () => {
     await page.getByText('The engine broken failed.').waitFor();
     await expectPresentable(page, 'admin-overview-failed');
     await page.getByRole('link', { name: 'Cause and log' }).click();
-    await page.getByRole('alert').getByText('not-there.ts').first().waitFor();
+    await page.getByRole('alert').getByText('not-there.js').first().waitFor();
     await expectPresentable(page, 'admin-engine-failed');
     writeFileSync(join(folder, 'broken.yaml'), standinFile('broken'));
     // It stands where one reads that the file is broken, and leads back there.

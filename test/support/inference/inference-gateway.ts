@@ -39,7 +39,16 @@ function commonLines(id: string, { taskType = 'chat', lines = [], priced = true 
 
 /** The file of a stand-in engine that the gateway runs itself. */
 export function standinFile(id: string, options: EngineFileOptions = {}): string {
-  const command = ['node', 'engines/standin/standin.js', '--uds', '{socket}', '--max-model-len', '8192'];
+  return processFile('engines/standin/standin.js', id, options);
+}
+
+/** The file of an engine whose program, `not-there.js`, is not there. */
+export function brokenFile(id: string): string {
+  return processFile('engines/standin/not-there.js', id, {});
+}
+
+function processFile(program: string, id: string, options: EngineFileOptions): string {
+  const command = ['node', program, '--uds', '{socket}', '--max-model-len', '8192'];
   const embedding = options.taskType === 'embedding' ? ['--runner', 'pooling', '--convert', 'embed'] : [];
   const words = [...command, ...embedding, ...(options.flags ?? [])];
   const all = [...commonLines(id, options), 'driver: process', 'kind: vllm', `command: ${JSON.stringify(words)}`];
