@@ -185,9 +185,12 @@ describe('a plan that waits for its confirmation', () => {
 
   it('fails as PLAN_STALE when the state or the access identity changed after the plan', async () => {
     const { place, gateway, cluster, folder, apply } = await newSite();
-    await gateway.becomes((await apply({})).id, 'APPLIED');
+    const earlier = await apply({});
+    await gateway.becomes(earlier.id, 'APPLIED');
     const first = await apply({ auto_apply: false }, { word: 'second' });
     await gateway.becomes(first.id, 'PLANNED');
+    // What is left in its folder is stored again when the folder is cleared.
+    await eventually(async () => !existsSync(gateway.folderOf(earlier.id)));
     expect(actions(await planOf(gateway, first))).toEqual([
       ['terraform_data.file[0]', 'replace'],
       ['terraform_data.words', 'update'],
