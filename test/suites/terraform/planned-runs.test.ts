@@ -189,7 +189,7 @@ describe('a plan that waits for its confirmation', () => {
     await gateway.becomes(earlier.id, 'APPLIED');
     const first = await apply({ auto_apply: false }, { word: 'second' });
     await gateway.becomes(first.id, 'PLANNED');
-    // What is left in its folder is stored again when the folder is cleared.
+    // Clearing the folder of the earlier run stores a state that the database lacks.
     await eventually(async () => !existsSync(gateway.folderOf(earlier.id)));
     expect(actions(await planOf(gateway, first))).toEqual([
       ['terraform_data.file[0]', 'replace'],
