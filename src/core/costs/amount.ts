@@ -35,6 +35,9 @@ export type Exact = bigint;
 
 const exactScale = gpuShares * hourMs * decimalScale * decimalScale;
 
+/** One unit of 10^-digits of a currency as an exact amount, by digits; each is a whole number. */
+const exactUnits = Array.from({ length: 2 * DECIMALS + 1 }, (_, digits) => exactScale / 10n ** BigInt(digits));
+
 /** Used time: milliseconds times nodes, and milliseconds times 28ths of GPUs. */
 export interface Quantity {
   readonly nodeMs: bigint;
@@ -63,9 +66,9 @@ export function roundHalfAway(numerator: bigint, denominator: bigint): bigint {
   return numerator < 0n ? -rounded : rounded;
 }
 
-/** Rounds an amount to units of 10^-digits. */
+/** Rounds an amount to units of 10^-digits, from 0 to 20 digits. */
 export function roundExact(exact: Exact, digits: number): bigint {
-  return roundHalfAway(exact * 10n ** BigInt(digits), exactScale);
+  return roundHalfAway(exact, exactUnits[digits] ?? 1n);
 }
 
 /** Formats exactly ten decimal places: "0.0005555556". */

@@ -18,9 +18,18 @@ export interface FocusExtras {
 
 const noExtras: FocusExtras = { tokens: new Map() };
 
+/** Cells that all rows of an organization share. */
+interface Account {
+  readonly id: string;
+  readonly name: string;
+  readonly currency: string;
+  readonly periodStart: string;
+  readonly periodEnd: string;
+  readonly invoiceId: string;
+}
+
 interface Row {
-  readonly report: CostReport;
-  readonly organization: OrganizationCosts;
+  readonly account: Account;
   readonly cluster: ClusterCosts;
   readonly line: LineItem;
   readonly charge: Charge;
@@ -47,8 +56,7 @@ const isNode = ({ cluster }: Row): boolean => cluster.source === 'node';
 /** Currency of costs of 0 without a price, for organizations without a billing currency. */
 const unpricedCurrency = 'USD';
 
-const billedCurrency = ({ organization, line }: Row): string =>
-  line.billed?.currency ?? organization.billingCurrency ?? unpricedCurrency;
+const billedCurrency = ({ account, line }: Row): string => line.billed?.currency ?? account.currency;
 const unitPrice = ({ charge }: Row): string => charge.price?.billed ?? '0';
 const nativeUnitPrice = ({ charge }: Row): string => charge.price?.native ?? '0';
 const exactCost = ({ charge }: Row): string => multiply(charge.price?.billed ?? '0', charge.hours);
@@ -61,12 +69,12 @@ const exactCost = ({ charge }: Row): string => multiply(charge.price?.billed ?? 
 const columns: readonly (readonly [string, (row: Row) => Cell])[] = [
   ['AvailabilityZone', empty],
   ['BilledCost', ({ charge }) => charge.billed],
-  ['BillingAccountId', ({ organization }) => organizationIdOf(organization.id)],
-  ['BillingAccountName', ({ organization }) => organization.name],
+  ['BillingAccountId', ({ account }) => account.id],
+  ['BillingAccountName', ({ account }) => account.name],
   ['BillingAccountType', () => 'Organization'],
   ['BillingCurrency', billedCurrency],
-  ['BillingPeriodEnd', ({ report }) => isoOf(report.window.toMs)],
-  ['BillingPeriodStart', ({ report }) => isoOf(report.window.fromMs)],
+  ['BillingPeriodEnd', ({ account }) => account.periodEnd],
+  ['BillingPeriodStart', ({ account }) => account.periodStart],
   ['ChargeCategory', () => 'Usage'],
   ['ChargeClass', empty],
   ['ChargeDescription', describe],
@@ -83,7 +91,7 @@ const columns: readonly (readonly [string, (row: Row) => Cell])[] = [
   ['ContractedCost', exactCost],
   ['ContractedUnitPrice', unitPrice],
   ['EffectiveCost', ({ charge }) => charge.billed],
-  ['InvoiceId', invoiceId],
+  ['InvoiceId', ({ account }) => account.invoiceId],
   ['InvoiceIssuerName', () => 'Headgate'],
   ['ListCost', exactCost],
   ['ListUnitPrice', unitPrice],
@@ -120,9 +128,12 @@ const columns: readonly (readonly [string, (row: Row) => Cell])[] = [
   ['x_Estimated', ({ line }) => String(line.estimated)],
 ];
 
-/** Names the provisional invoice of an organization and window: FOCUS allows no empty id. */
-function invoiceId({ organization, report: { window } }: Row): string {
-  return [organizationIdOf(organization.id), isoOf(window.fromMs), isoOf(window.toMs)].join('/');
+function accountOf({ id: uuid, name, billingCurrency }: OrganizationCosts, { window }: CostReport): Account {
+  const id = organizationIdOf(uuid);
+  const [periodStart, periodEnd] = [isoOf(window.fromMs), isoOf(window.toMs)];
+  // Names a provisional invoice: FOCUS allows no empty id.
+  const invoiceId = [id, periodStart, periodEnd].join('/');
+  return { id, name, currency: billingCurrency ?? unpricedCurrency, periodStart, periodEnd, invoiceId };
 }
 
 /** Names one price, which belongs to one SKU. */
@@ -238,12 +249,13 @@ function tokensOfLines({ lineItems }: ClusterCosts, tokens: bigint): readonly bi
 export function* reportToCsv(report: CostReport, extras: FocusExtras = noExtras): Generator<string> {
   yield csvRow(columns.map(([name]) => name));
   for (const organization of report.organizations) {
+    const account = accountOf(organization, report);
     for (const cluster of organization.clusters) {
       const tokens = cluster.source === 'replica' ? extras.tokens.get(cluster.id) : undefined;
       const divided = tokens === undefined ? null : tokensOfLines(cluster, tokens);
       const rows = cluster.lineItems.flatMap((line, index) =>
         chargesOf({ cluster, line }).map((charge): Row => {
-          return { report, organization, cluster, line, charge, tokens: divided?.[index] ?? null };
+          return { account, cluster, line, charge, tokens: divided?.[index] ?? null };
         }),
       );
       for (const row of rows) yield csvRow(columns.map(([, read]) => read(row)));

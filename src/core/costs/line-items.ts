@@ -137,7 +137,7 @@ interface RoundedAmount extends LineAmount {
 export interface RoundedPart {
   readonly nodeHours: bigint;
   readonly gpuHours: bigint;
-  /** Both null if unrated. */
+  /** Both null if unrated; the same object if nothing is converted. */
   readonly native: RoundedAmount | null;
   readonly billed: RoundedAmount | null;
 }
@@ -156,11 +156,12 @@ export function roundParts(pricing: Pricing, parts: readonly Quantity[]): readon
     sum.nodeMs += nodeMs;
     sum.gpuShareMs += gpuShareMs;
     const upTo = roundLine(pricing, sum);
+    const native = less(upTo.native, before.native);
     const part = {
       nodeHours: upTo.nodeHours - before.nodeHours,
       gpuHours: upTo.gpuHours - before.gpuHours,
-      native: less(upTo.native, before.native),
-      billed: less(upTo.billed, before.billed),
+      native,
+      billed: upTo.billed === upTo.native ? native : less(upTo.billed, before.billed),
     };
     before = upTo;
     return part;
@@ -169,11 +170,12 @@ export function roundParts(pricing: Pricing, parts: readonly Quantity[]): readon
 
 function roundLine(pricing: Pricing, used: Quantity): RoundedPart {
   const amounts = amountsOf(used, pricing);
+  const native = amounts === null ? null : rounded(amounts.native);
   return {
     nodeHours: toMicroHours(used.nodeMs),
     gpuHours: toMicroGpuHours(used.gpuShareMs),
-    native: amounts === null ? null : rounded(amounts.native),
-    billed: amounts === null ? null : rounded(amounts.billed),
+    native,
+    billed: amounts === null || amounts.billed === amounts.native ? native : rounded(amounts.billed),
   };
 }
 
@@ -252,16 +254,17 @@ export function toLineItem(line: LineSum, part: RoundedPart): LineItem {
     return { ...used, ...notRated, unratedReason: pricing.rated ? null : pricing.reason };
   }
   const { card, status, conversion } = pricing;
+  const written = writeRounded(native);
   return {
     ...used,
     rateCardId: card.id,
     unratedReason: null,
     native: {
-      ...writeRounded(native),
+      ...written,
       nodeHourPrice: card.nodeHour === null ? null : formatPrice(card.nodeHour),
       gpuHourPrice: card.gpuHour === null ? null : formatPrice(card.gpuHour),
     },
-    billed: writeRounded(billed),
+    billed: billed === native ? written : writeRounded(billed),
     conversion: status,
     conversionRate: conversion === null ? null : formatPrice(conversion.rate),
   };
