@@ -57,6 +57,7 @@ export function createPortalPart(options: PortalPartOptions): Part {
     remainingLimits: (organizationId, key) => remainingLimits(gateway, organizationId, key, clock.now()),
     callModel: createModelCall(options),
     platformProblems: () => problemsOf(upkeep.figures()).map(({ text }) => text),
+    settleTimeoutMs: config.limits.settleTimeoutMs,
     maxActiveKeys: config.keys.maxActive,
     isSecure: createIsSecure(config.http.trustedProxies),
     ...guards,

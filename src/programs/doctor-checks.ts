@@ -11,6 +11,7 @@ import {
   NewerDatabaseError,
   readTime,
   describeConnectionFailure,
+  isDiskFull,
 } from '#base/database/database.ts';
 import { createLog } from '#base/log.ts';
 import { findClosedFolder, findEmbeddedPostgres } from '#base/postgres/postgres.ts';
@@ -145,12 +146,10 @@ export async function checkDatabase(config: Config): Promise<readonly Finding[]>
   } catch (error) {
     if (error instanceof NewerDatabaseError) return [wrong(`${variable}: ${error.what}`, error.remedy)];
     const why = describeConnectionFailure(error) ?? (error instanceof Error ? error.message : String(error));
-    return [
-      wrong(
-        `${variable}: the database cannot be used (${why})`,
-        'check that it runs, and check address, name and password',
-      ),
-    ];
+    const next = isDiskFull(error)
+      ? 'free disk space where PostgreSQL keeps its data'
+      : 'check that it runs, and check address, name and password';
+    return [wrong(`${variable}: the database cannot be used (${why})`, next)];
   } finally {
     await db.close();
   }

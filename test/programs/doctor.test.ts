@@ -1,6 +1,7 @@
+import { once } from 'node:events';
 import { chmodSync, existsSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
@@ -55,6 +56,29 @@ describe('headgate doctor', () => {
       'platform key': expect.stringContaining('platform.key must contain one key'),
     });
     expect(found.stdout).not.toContain('hidden');
+  });
+
+  it('says that disk space is missing where PostgreSQL accepts no connection for the lack of it', async () => {
+    const said = 'could not write init file: No space left on device';
+    const fields = Buffer.from(`SFATAL\0VFATAL\0C53100\0M${said}\0\0`);
+    const head = Buffer.from('E----');
+    head.writeInt32BE(fields.length + 4, 1);
+    const server = createTcpServer((socket) => {
+      socket.on('error', () => undefined).once('data', () => socket.end(Buffer.concat([head, fields])));
+    }).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const { checks } = await examine({
+      DATABASE_URL: `postgres://u:x@127.0.0.1:${(server.address() as AddressInfo).port}/x`,
+      HEADGATE_DATA_DIR: processes.home().dataDir,
+      HEADGATE_ENGINES_DIR: folders(),
+    });
+    expect(checks.find(({ name }) => name === 'postgresql')).toEqual({
+      name: 'postgresql',
+      state: 'wrong',
+      message: `DATABASE_URL: the database cannot be used (${said})`,
+      next: 'free disk space where PostgreSQL keeps its data',
+    });
+    server.close();
   });
 
   it('reports engines whose program or Docker engine is missing', async () => {

@@ -7,6 +7,7 @@ import { createReconnecting, type Reconnecting } from './socket.ts';
 
 export {
   isDatabaseUnavailable,
+  isDiskFull,
   isUniqueViolation,
   isUnknownSchema,
   sqlStateOf,

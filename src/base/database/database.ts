@@ -6,6 +6,7 @@ export {
   type Db,
   type DedicatedDb,
   isDatabaseUnavailable,
+  isDiskFull,
   isUniqueViolation,
   isUnknownSchema,
   readTime,

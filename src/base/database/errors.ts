@@ -56,6 +56,9 @@ export function describeConnectionFailure(error: unknown): string | null {
   return cause instanceof Error && cause.message !== '' ? cause.message : code;
 }
 
+/** True if PostgreSQL has no space left for what it must write. */
+export const isDiskFull = (error: unknown): boolean => errorCode(error) === '53100';
+
 /** True if connecting failed: a unix socket that is missing or not accessible fails with the code of a file. */
 function isConnectFailure(error: unknown): boolean {
   return error instanceof Error && 'syscall' in error && error.syscall === 'connect';

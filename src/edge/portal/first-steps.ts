@@ -31,8 +31,8 @@ export interface Progress {
   readonly wallet: Pick<WalletAnswer, 'balance'> | null;
   /** Null if the visitor may not see keys. */
   readonly keys: readonly Pick<KeyAnswer, 'status' | 'held'>[] | null;
-  /** Null if the visitor may not see requests. */
-  readonly hasRequests: boolean | null;
+  /** False if no request was answered, or if the visitor may not see requests. */
+  readonly hasAnswer: boolean;
   readonly models: readonly ModelAnswer[];
 }
 
@@ -108,7 +108,7 @@ function keyStep({ may }: Visit, keys: Progress['keys']): Step {
   };
 }
 
-function stepsOf(visit: Visit, { wallet, keys, hasRequests, models: list }: Progress): readonly Step[] {
+function stepsOf(visit: Visit, { wallet, keys, hasAnswer, models: list }: Progress): readonly Step[] {
   const { hasPassword } = visit.signedIn.member;
   const hasCredit = wallet !== null && Number(wallet.balance) > 0;
   const password: Step = {
@@ -125,12 +125,7 @@ function stepsOf(visit: Visit, { wallet, keys, hasRequests, models: list }: Prog
     text: hasCredit ? null : 'Requests are paid from the balance, and rejected once the balance is used up.',
     action: html`<a class="button" href="/portal/wallet?open=credits">Add credit</a>`,
   };
-  return [
-    requestStep(list, hasRequests === true),
-    keyStep(visit, keys),
-    ...(visit.may('wallet.book') ? [credit] : []),
-    password,
-  ];
+  return [requestStep(list, hasAnswer), keyStep(visit, keys), ...(visit.may('wallet.book') ? [credit] : []), password];
 }
 
 /** Renders the steps; null without a model. The part of the page that refreshes itself may contain it. */

@@ -69,10 +69,10 @@ export async function overviewPage(visit: Visit, parts: PortalParts): Promise<Re
   ]);
   const warning = balance(visit, seen);
   const isAway = areAway(visit, parts);
-  const progress = { ...seen, hasRequests: seen.requests === null ? null : seen.requests.length > 0 };
+  const progress = { ...seen, hasAnswer: hasAnswer(seen) };
   const steps = isAway ? null : firstSteps(visit, progress);
   // A visitor without requests needs the first steps, and the rest is empty. Without credit the first step would fail.
-  const [before, after] = progress.hasRequests === false && warning === null ? [steps, null] : [null, steps];
+  const [before, after] = seen.requests?.length === 0 && warning === null ? [steps, null] : [null, steps];
   const live = html`<div
     id="live"
     hx-get="/"
@@ -86,6 +86,10 @@ export async function overviewPage(visit: Visit, parts: PortalParts): Promise<Re
   const body = html`${live} ${trend} ${projects} ${isAway ? bringBack(visit) : firstExamples(visit, progress)}`;
   return page(visit, { title: 'Overview', body, script: assets.chart });
 }
+
+/** Checks whether a request was answered, among the latest ones and those of this month. */
+const hasAnswer = ({ requests, summary }: Seen): boolean =>
+  (summary?.totals.outcomes.completed ?? 0) > 0 || requests?.some(({ outcome }) => outcome === 'completed') === true;
 
 const dayMs = 86_400_000;
 const trendDays = 30;

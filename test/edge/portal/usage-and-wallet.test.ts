@@ -218,6 +218,19 @@ describe('the usage page', () => {
     expect(rows.reduce((sum, [, , , amount]) => sum + pico(amount), 0n)).toBe(pico(cost));
   });
 
+  it('explains a charge whose response the client did not get, because its record took too long', async () => {
+    const { id } = await ask();
+    const text = 'The client got the error <code>billing_unavailable</code>';
+    expect((await admin.get(`/portal/usage/${id}`)).text).not.toContain(text);
+    // The last three bytes are the milliseconds that the record took: longer than HEADGATE_SETTLE_SECONDS allows.
+    await bench.gateway.db.sql`
+      update usage_requests set facts = overlay(facts placing ${Buffer.from('007559', 'hex')} from length(facts) - 2)
+      where id = ${id}`;
+    const page = (await admin.get(`/portal/usage/${id}`)).text.replaceAll(/\s+/g, ' ');
+    expect(page).toContain(text);
+    expect(page).toContain('recording its cost took 30.04 s, and a response waits at most 30.00 s for that');
+  });
+
   it('shows the stored prompt and answer of a request as text, and deletes them', async () => {
     const key = await makeKey({ name: 'keeps', store_requests: true });
     const content = '<script>alert(1)</script>';

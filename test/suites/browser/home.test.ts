@@ -22,6 +22,11 @@ it('marks the first steps as they are done, and puts them away and back by the k
   const { page } = person;
   await step('First request').getByRole('link', { name: 'Ask a model' }).waitFor();
   const body = { model: 'standin-chat', max_tokens: 8, messages: [{ role: 'user', content: 'Hi' }] };
+  const failed = { ...body, standin: { status: 500 } };
+  expect((await gateway.request('/v1/chat/completions', { body: failed })).status).toBe(502);
+  await page.goto(gateway.url);
+  await page.getByText('failed 502').waitFor();
+  expect(await step('First request').getByText('done', { exact: true }).count()).toBe(0);
   await (await gateway.request('/v1/chat/completions', { body })).text();
   // Nobody loads the page again: it refreshes itself.
   await step('First request').getByText('done', { exact: true }).waitFor();

@@ -57,6 +57,8 @@ export interface PortalParts {
   readonly callModel: (call: PageCall) => Promise<void>;
   /** Returns the problems that an operator must act on, in one sentence each: old backups, a full disk. */
   readonly platformProblems: () => readonly string[];
+  /** Milliseconds that a response waits for its record; then the client gets an error, and the charge follows. */
+  readonly settleTimeoutMs: number;
   /** The limit of active keys for organizations without their own limit. */
   readonly maxActiveKeys: number;
   readonly isSecure: IsSecure;

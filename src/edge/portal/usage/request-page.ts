@@ -11,6 +11,7 @@ import {
   milliseconds,
   notice,
   pathWith,
+  type PortalParts,
   queryOf,
   type Span,
   table,
@@ -39,7 +40,7 @@ type SpanName = keyof typeof spanNames;
 
 const pathOf = (id: string): string => `/v1/usage/requests/${encodeURIComponent(id)}`;
 
-export async function requestPage(visit: Visit, id: string): Promise<Response> {
+export async function requestPage(visit: Visit, { settleTimeoutMs }: PortalParts, id: string): Promise<Response> {
   const of = { organization_id: queryOf(visit.context, 'organization_id') };
   const [request, content] = await Promise.all([
     visit.find<UsageRequestDetailAnswer>(pathWith(pathOf(id), of)),
@@ -49,8 +50,9 @@ export async function requestPage(visit: Visit, id: string): Promise<Response> {
   const key = visit.may('keys') ? await visit.find<KeyAnswer>(pathWith(`/v1/keys/${request.key_id}`, of)) : null;
   const isDeleted = visit.takeNotice() === 'deleted';
   const body = html`${isDeleted ? notice('good', 'Stored content deleted. The record of the cost is kept.') : null}
-  ${otherOrganization(of.organization_id, '/portal/usage')} ${head(request, key)} ${timeline(request)}
-  ${costSection(request)} ${contentSection(visit, request.id, content)} ${limits(request)} ${facts(request)}`;
+  ${otherOrganization(of.organization_id, '/portal/usage')} ${lateNotice(request, settleTimeoutMs)}
+  ${head(request, key)} ${timeline(request)} ${costSection(request)} ${contentSection(visit, request.id, content)}
+  ${limits(request)} ${facts(request)}`;
   return page(visit, {
     title: 'Request details',
     actions: html`<a class="button" href="/portal/usage">All usage</a>`,
@@ -71,6 +73,18 @@ function noRequest(visit: Visit, id: string): Response | Promise<Response> {
     </ul>`;
   const actions = html`<a class="button" href="/portal/usage">All usage</a>`;
   return page(visit, { title: 'Request not found', actions, body, status: 404 });
+}
+
+/** Explains a charge for a response that the client did not get, because its record came too late. */
+function lateNotice({ timeline: spans }: UsageRequestDetailAnswer, settleTimeoutMs: number): MaybeHtml {
+  const ms = spans?.committed ?? 0;
+  if (ms < settleTimeoutMs) return null;
+  return notice(
+    'bad',
+    html`The client got the error <code>billing_unavailable</code> at the end of this request, instead of the response:
+      recording its cost took ${milliseconds(ms)}, and a response waits at most ${milliseconds(settleTimeoutMs)} for
+      that. The tokens were generated, so they are charged.`,
+  );
 }
 
 /** @param key null if the visitor may not see the key */
