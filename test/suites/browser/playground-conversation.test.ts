@@ -177,7 +177,7 @@ describe('a conversation in the playground', () => {
     await model.selectOption('sorter');
     await page.getByLabel('Query').fill('cat');
     await page.getByLabel('Documents').fill('A dog\nA cat');
-    await run();
+    await page.keyboard.press('Control+Enter');
     await result.getByRole('table', { name: 'Ranking' }).waitFor();
     expect(await result.locator('tbody tr').count()).toBe(2);
     await model.selectOption('writer');

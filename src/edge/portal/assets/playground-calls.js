@@ -1,4 +1,4 @@
-import { byId, codeBlock, element } from './playground-dom.js';
+import { byId, codeBlock, element, onCtrlEnter } from './playground-dom.js';
 
 /** Asks models that do not chat: for embeddings, a ranking or a completion. */
 
@@ -147,6 +147,7 @@ class Calls {
       event.preventDefault();
       void this.ask();
     });
+    onCtrlEnter(this.form, () => this.ask());
     this.showFields();
     if (location.hash === '#calls') this.select.focus();
   }

@@ -59,6 +59,19 @@ export function codeBlock(text, language = '') {
 }
 
 /**
+ * Runs a function at Ctrl+Enter, or Command+Enter, within an element.
+ * @param {HTMLElement} within
+ * @param {() => Promise<void>} run
+ */
+export function onCtrlEnter(within, run) {
+  within.addEventListener('keydown', (event) => {
+    if (event.key !== 'Enter' || !(event.ctrlKey || event.metaKey)) return;
+    event.preventDefault();
+    void run();
+  });
+}
+
+/**
  * Copies a text. Without a clipboard, outside of secure contexts, the element that shows the text is selected for the
  * reader to copy by hand.
  * @param {HTMLButtonElement} button

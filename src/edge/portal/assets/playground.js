@@ -2,7 +2,7 @@ import { AnswerView, readAnswer } from './playground-answer.js';
 import './playground-calls.js';
 import { snippetView } from './playground-code.js';
 import { Exchange, heard, messagesOf } from './playground-conversation.js';
-import { byId } from './playground-dom.js';
+import { byId, onCtrlEnter } from './playground-dom.js';
 import { highlight } from './playground-highlight.js';
 import { dataUrlOf, fileOf } from './playground-image.js';
 import { ModelChoice } from './playground-models.js';
@@ -77,11 +77,7 @@ class Playground {
     this.form.addEventListener('change', () => this.showImageField());
     this.form.addEventListener('input', () => this.keepSoon());
     this.plain.addEventListener('change', () => this.showPlain());
-    this.prompt.addEventListener('keydown', (event) => {
-      if (event.key !== 'Enter' || !(event.ctrlKey || event.metaKey)) return;
-      event.preventDefault();
-      void this.ask();
-    });
+    onCtrlEnter(this.prompt, () => this.ask());
     byId('code', HTMLDetailsElement).addEventListener('toggle', () => void this.showCode());
     window.addEventListener('pagehide', () => this.keep());
     this.showImageField();

@@ -212,7 +212,10 @@ function callForm(visit: Visit, models: readonly ModelAnswer[]): Html {
     <div data-task="completion">
       ${area({ name: 'completion', label: 'Prompt', value: '', rows: 3, placeholder: 'Once upon a time' })}
     </div>
-    <p class="buttons"><button id="call">Run request</button></p>
+    <p class="buttons">
+      <button id="call">Run request</button>
+      <span class="hint">Or press Ctrl+Enter.</span>
+    </p>
     <p id="call-state" class="hint" role="status"></p>
     <div id="call-result"></div>
   </form>`;
