@@ -9,7 +9,9 @@ const perMillion = z.string().meta({ example: '0.15', description: 'USD per mill
 const ratio = z.number().meta({ description: 'Ratio with six decimal places' });
 const count = z.int().meta({ description: 'Number of tokens' });
 const hours = z.number().meta({ description: 'GPU-hours with six decimal places' });
-const unknownHours = hours.nullable().meta({ description: 'GPU-hours; null if requests are no longer kept' });
+const unknownHours = hours
+  .nullable()
+  .meta({ description: 'GPU-hours; null if requests are no longer kept, or with `busy=false`' });
 
 const priceFields = {
   input_per_million: perMillion,

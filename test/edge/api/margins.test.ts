@@ -135,6 +135,10 @@ describe('GET /v1/billing/margins', () => {
       margin: model.margin,
     });
     expect(body.warnings).toEqual([]);
+    const quick = (await ask(`/v1/billing/margins?${window()}&busy=false`)).body;
+    expect(quick.totals.revenue).toBe(body.totals.revenue);
+    expect(quick.models[0]).toMatchObject({ gpu_hours: { busy: null, idle: null }, shares: null });
+    expect((await ask(`/v1/billing/margins?${window()}&busy=no`)).status).toBe(400);
   });
 
   it('shows one interval for each run of a replica, with its end, also after a gateway restart', async () => {

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import { createRoute } from '@hono/zod-openapi';
+import { createRoute, z } from '@hono/zod-openapi';
 import type { Clock } from '#base/clock.ts';
 import { formatDecimal, formatUsd, MICRO_DIGITS } from '#base/money.ts';
 import type { Catalog } from '#core/catalog/catalog.ts';
@@ -37,19 +37,32 @@ export function registerMarginRoutes(app: ApiApp, parts: MarginRoutesParts): voi
     path: '/v1/billing/margins',
     security: bearerSecurity,
     middleware: [parts.guards.may('margins')],
-    request: { query: windowQuery({}) },
+    request: {
+      query: windowQuery({
+        busy: z
+          .enum(['true', 'false'])
+          .optional()
+          .openapi({
+            description:
+              'Default `true`. With `false`, busy and idle hours are null: they are computed from each request, which takes ' +
+              'seconds for a million of them',
+          }),
+      }),
+    },
     responses: { 200: jsonAnswer(marginsSchema, 'The margins') },
   });
   app.openapi(route, async (context) => {
-    const window = requireWindow(context.req.valid('query'));
+    const { busy, ...asked } = context.req.valid('query');
+    const window = requireWindow(asked);
     const asOfMs = Math.floor(parts.clock.now());
     const isoOf = (momentMs: number): string => new Date(momentMs).toISOString();
-    const { margins, notBeforeMs } = await readMargins(parts, window, asOfMs);
+    const isBusyRead = busy !== 'false';
+    const { margins, notBeforeMs } = await readMargins(parts, { window, asOfMs, isBusyRead });
     const answer: MarginsAnswer = {
       window: { from: isoOf(window.fromMs), to: isoOf(window.toMs), tz: window.tz, as_of: isoOf(asOfMs) },
       currency: 'USD',
       totals: sum(margins.map(({ margin }) => margin)),
-      models: margins.map((one) => toAnswer(one, notBeforeMs !== null)),
+      models: margins.map((one) => toAnswer(one, !isBusyRead || notBeforeMs !== null)),
       warnings: notBeforeMs === null ? [] : [{ code: 'REQUESTS_NOT_KEPT', kept_from: isoOf(notBeforeMs) }],
     };
     return context.json(answer, 200);
@@ -72,14 +85,21 @@ interface Margins {
   readonly notBeforeMs: number | null;
 }
 
-async function readMargins(parts: MarginRoutesParts, window: Window, asOfMs: number): Promise<Margins> {
+interface MarginsRequest {
+  readonly window: Window;
+  readonly asOfMs: number;
+  readonly isBusyRead: boolean;
+}
+
+async function readMargins(parts: MarginRoutesParts, { window, asOfMs, isBusyRead }: MarginsRequest): Promise<Margins> {
   const { costs, history, catalog } = parts;
   const span = { fromMs: window.fromMs, toMs: Math.max(window.fromMs, Math.min(window.toMs, asOfMs)) };
   const held = await costs.replicaCosts({ window, asOfMs });
   const usage = Map.groupBy(await readUsage(parts, window, null), ({ base }) => base);
   // Busy time requires held GPUs: without any, no records need to be read.
-  const busy: Busy = held.size === 0 ? { replicas: [], keptFromMs: 0 } : await history.busy(span);
-  const replicas = held.size === 0 ? new Map<string, ReplicaGpus>() : await parts.readReplicaGpus(span);
+  const needsBusy = isBusyRead && held.size > 0;
+  const busy: Busy = needsBusy ? await history.busy(span) : { replicas: [], keptFromMs: 0 };
+  const replicas = needsBusy ? await parts.readReplicaGpus(span) : new Map<string, ReplicaGpus>();
   const busyGpuMs = new Map<string, bigint>();
   for (const { replicaId, busyMs } of busy.replicas) {
     const replica = replicas.get(replicaId);

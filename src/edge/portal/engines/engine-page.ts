@@ -63,11 +63,14 @@ interface Seen {
   readonly log: Html;
 }
 
-/** Returns null if the report is unavailable, so that the rest of the page is shown without it. */
+/**
+ * Reads the margin of whole UTC days, today included: their sums are kept, where a part of an hour is summed from
+ * requests. Returns null if the report is unavailable, so that the rest of the page is shown without it.
+ */
 async function readMargin(visit: Visit, { clock }: PortalParts, id: string): Promise<ModelMarginAnswer | null> {
-  const to = new Date(clock.now()).toISOString();
-  const from = new Date(clock.now() - 30 * dayMs).toISOString();
-  const asked = await visit.send<MarginsAnswer>('GET', pathWith('/v1/billing/margins', { from, to }));
+  const tomorrowMs = (Math.floor(clock.now() / dayMs) + 1) * dayMs;
+  const [from, to] = [tomorrowMs - 30 * dayMs, tomorrowMs].map((ms) => new Date(ms).toISOString());
+  const asked = await visit.send<MarginsAnswer>('GET', pathWith('/v1/billing/margins', { from, to, busy: 'false' }));
   return asked.ok ? (asked.body.models.find(({ model }) => model === id) ?? null) : null;
 }
 
@@ -311,17 +314,19 @@ function marginOf({ margin }: Seen): Html {
   }
   const { revenue, cost, complete, margin: left, margin_ratio: ratio, gpu_hours: hours, requests } = margin;
   const share = ratio === null ? null : `${Math.round(ratio * 100)} % of revenue`;
-  const busy = hours.busy === null ? '' : `, ${hours.busy.toFixed(2)} busy`;
   return html`${figures([
       { label: 'Revenue', value: usd(revenue), note: `${counted(requests, 'request')}, including failed` },
       {
         label: 'GPU cost',
         value: usd(cost),
-        note: complete ? `${hours.held.toFixed(2)} GPU-hours${busy}` : 'at least: some GPU-hours have no rate',
+        note: complete ? `${hours.held.toFixed(2)} GPU-hours` : 'at least: some GPU-hours have no rate',
       },
       { label: 'Margin', value: left === null ? 'unknown' : usd(left), note: share ?? 'last 30 days' },
     ])}
-    <p class="quiet">Last 30 days. The GPU cost is based on the rate cards.</p>`;
+    <p class="quiet">
+      Last 30 days in UTC, with today. The GPU cost is based on the rate cards.
+      <a href="/portal/costs/margins">Margins</a> show the busy hours.
+    </p>`;
 }
 
 /** A run may declare an engine, and its name takes the place of a file. */
