@@ -37,6 +37,17 @@ const module = `
   output "text" { value = tiny_note.changed.text }
 `;
 const outside = { hello: 'edited by hand', 'soon gone': null, 'correct-horse-battery': 'changed-horse-battery' };
+/** What a `terraform_data` passes on has lost its mark. */
+const passed = `
+  terraform {
+    required_providers {
+      tiny = { source = "example/tiny" }
+    }
+  }
+  resource "terraform_data" "made" { input = sensitive("made-horse-battery") }
+  resource "tiny_note" "passed" { text = terraform_data.made.output }
+  resource "tiny_note" "open" { text = "plain" }
+`;
 const empty = 'variable "nothing" { default = 1 }\n';
 
 interface Site {
@@ -143,6 +154,20 @@ describe('a drift check', () => {
     expect(await applied(site)).toMatchObject({ drift: null });
     expect(await gateway.run(run.id)).toMatchObject({ status: 'SUPERSEDED', drift: null });
     expect(events('run.drifted')).toHaveLength(1);
+  });
+
+  it('hides a value that Terraform marks as sensitive in a resource without drift', async () => {
+    const site = await newSite();
+    const { gateway, mirror } = site;
+    await gateway.upload('passed', passed);
+    const run = await applied(site, 'passed');
+    mirror.outside({ 'made-horse-battery': 'edited by hand', plain: 'edited too' });
+    const { resources } = await planOf(gateway, await checked(gateway, run));
+    const attribute = { name: 'text', sensitive: false, unknown: false };
+    expect(resources.map(({ attributes }: Body) => attributes)).toEqual([
+      [{ ...attribute, before: 'plain', after: 'edited too' }],
+      [{ ...attribute, before: '***', after: 'edited by hand' }],
+    ]);
   });
 
   it('of a stack without resources finds no drift', async () => {

@@ -52,7 +52,19 @@ const changeSchema = z.object({
   }),
 });
 const outputSchema = z.object({ before: absent, after: absent, ...marksSchema });
+const stateSchema = z.object({
+  outputs: z.record(z.string(), z.object({ sensitive: absent, value: absent })).default({}),
+  root_module: absent,
+});
+const moduleSchema = z
+  .object({
+    resources: z.array(z.object({ values: absent, sensitive_values: absent })).default([]),
+    child_modules: z.array(z.unknown()).default([]),
+  })
+  .catch({ resources: [], child_modules: [] });
 const planSchema = z.object({
+  /** What is there before the plan. */
+  prior_state: z.object({ values: stateSchema.optional() }).optional(),
   resource_changes: z.array(changeSchema).default([]),
   /** Resources that differ from the state, before the plan. */
   resource_drift: z.array(changeSchema).default([]),
@@ -96,7 +108,7 @@ export function readPlanDrift(text: string, secrets: readonly string[]): PlanDri
 /** Shows some of the changes of a plan, without what is marked as sensitive anywhere in the plan. */
 function shownChanges(plan: Plan, changes: Plan['resource_changes'], secrets: readonly string[]): PlanChanges {
   const all = [...plan.resource_changes, ...plan.resource_drift].map(({ change }) => change);
-  const marked = markedTexts([...all, ...Object.values(plan.output_changes)]);
+  const marked = markedTexts([...all, ...Object.values(plan.output_changes), ...markedInState(plan)]);
   const isHidden = marked.size > markedMax;
   const mask = createMask(isHidden ? secrets : [...secrets, ...marked]);
   const resources: PlannedResource[] = [];
@@ -116,6 +128,20 @@ function shownChanges(plan: Plan, changes: Plan['resource_changes'], secrets: re
 function actionOf(actions: readonly string[]): PlanAction | null {
   if (actions.length === 2) return 'replace';
   return planActions.find((action) => action === actions[0]) ?? null;
+}
+
+/** Returns what the state has: a plan with `-refresh-only` names only the resources that differ. */
+function markedInState({ prior_state: { values } = {} }: Plan): z.infer<typeof outputSchema>[] {
+  const ofModule = (module: unknown): z.infer<typeof outputSchema>[] => {
+    const { resources, child_modules: children } = moduleSchema.parse(module);
+    const own = resources.map((one) => ({ before: one.values, before_sensitive: one.sensitive_values }));
+    return [...own, ...children.flatMap(ofModule)];
+  };
+  const outputs = Object.values(values?.outputs ?? {});
+  return [
+    ...ofModule(values?.root_module),
+    ...outputs.map(({ sensitive, value }) => ({ before: value, before_sensitive: sensitive })),
+  ];
 }
 
 /** Returns the texts at the positions that Terraform marks as sensitive. */
