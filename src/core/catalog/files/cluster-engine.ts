@@ -17,7 +17,15 @@ export interface ClusterEngine {
 }
 
 const outputSchema = z.looseObject({
-  port: z.coerce.number().int().min(1).max(65_535),
+  port: z
+    .union([
+      z.number(),
+      z
+        .string()
+        .regex(/^\d{1,5}$/)
+        .transform(Number),
+    ])
+    .pipe(z.int().min(1).max(65_535)),
   node: z.string().nullish(),
 });
 

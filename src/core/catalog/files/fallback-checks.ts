@@ -78,13 +78,15 @@ export function withFallbackIds(engines: readonly EngineDefinition[]): readonly 
   }));
 }
 
-/** Indexes models by id, name, alias and repository, in lower case. */
+/**
+ * Indexes models by id, name, alias and repository, in lower case. A repository of several models names the first one: an
+ * engine of a run comes after the files, and takes no fallback from them.
+ */
 function namesOf(engines: readonly EngineDefinition[]): Names {
-  return new Map(
-    engines.flatMap((engine) =>
-      [engine, ...engine.lora].flatMap(({ id, name, aliases, huggingFaceId }) =>
-        [id, name, ...aliases, huggingFaceId ?? id].map((one) => [one.toLowerCase(), { id, engine }] as const),
-      ),
+  const named = engines.flatMap((engine) =>
+    [engine, ...engine.lora].flatMap(({ id, name, aliases, huggingFaceId }) =>
+      [id, name, ...aliases, huggingFaceId ?? id].map((one) => [one.toLowerCase(), { id, engine }] as const),
     ),
   );
+  return new Map(named.toReversed());
 }
