@@ -21,9 +21,12 @@ export interface RunsOnNode {
 export interface NodeRuns {
   /** Locks the node's runs until the transaction ends: none starts or is forgotten meanwhile. */
   hold(tx: Transaction, node: NamedNode): Promise<RunsOnNode>;
-  /** Renames the installations with their node. */
+  /** Renames the installations with their node, and the node of the web addresses and engines there. */
   rename(tx: Transaction, node: NamedNode, name: string): Promise<void>;
-  /** Retires the installations and web addresses of a removed node: a later node of the same name does not get them. */
+  /**
+   * Retires the installations, web addresses and engines of a removed node: a later node of the same name does not get
+   * them.
+   */
   retire(tx: Transaction, node: NamedNode): Promise<void>;
 }
 
@@ -42,6 +45,10 @@ const isStanding = sql`(
 
 const ofNode = ({ clusterId, name }: NamedNode): SQL =>
   sql`i.cluster_id = ${clusterId} and i.node = ${name} and i.retired_at is null`;
+
+/** Engines of APPLIED runs that are on a node. */
+const hasEngineOn = ({ clusterId, name }: NamedNode): SQL =>
+  sql`cluster_id = ${clusterId} and status = 'APPLIED' and outputs -> 'engine' -> 'value' ->> 'node' = ${name}`;
 
 const nodeGone = (name: string): string =>
   `the node ${name} was removed from the cluster: apply the stack again to get an address on another node`;
@@ -65,11 +72,15 @@ export const nodeRuns: NodeRuns = {
     await tx.execute(sql`
       update runs set web = jsonb_set(web, '{node}', to_jsonb(${name}::text))
       where cluster_id = ${node.clusterId} and status = 'APPLIED' and web ->> 'node' = ${node.name}`);
+    await tx.execute(sql`
+      update runs set outputs = jsonb_set(outputs, '{engine,value,node}', to_jsonb(${name}::text))
+      where ${hasEngineOn(node)}`);
   },
   async retire(tx, node) {
     await tx.execute(sql`update installations i set retired_at = clock_timestamp() where ${ofNode(node)}`);
     await tx.execute(sql`
       update runs set web = null, web_problem = ${nodeGone(node.name)}
       where cluster_id = ${node.clusterId} and status = 'APPLIED' and web ->> 'node' = ${node.name}`);
+    await tx.execute(sql`update runs set may_serve = false where ${hasEngineOn(node)}`);
   },
 };

@@ -27,6 +27,11 @@ const page = `
   output "web_port" { value = 8080 }
   output "web_node" { value = var.node }`;
 
+const engine = `
+  output "engine" {
+    value = { id = "served", task_type = "chat", context_length = 10, port = 1, node = "a" }
+  }`;
+
 const node = { name: 'a', address: '10.9.8.1', hardware_profile: 'plain' };
 let mine = { id: '', key: '' };
 let clusterId = '';
@@ -69,7 +74,7 @@ const logOf = async ({ id }: Body): Promise<string> =>
 beforeAll(async () => {
   const { gateway } = bench;
   mine = await openOrganization(gateway, '5');
-  for (const [name, text] of Object.entries({ where: module, page })) {
+  for (const [name, text] of Object.entries({ where: module, page, engine })) {
     const form = new FormData();
     form.append('file', new File([new Uint8Array(packOf({ 'main.tf': text }))], `${name}.zip`));
     form.append('name', name);
@@ -177,5 +182,28 @@ describe('a web address of the whole cluster', () => {
     expect(await shown(run)).toMatchObject({ url: run.url, url_problem: null });
     expect((await remove('c')).status).toBe(204);
     expect(await shown(run)).toMatchObject(gone('c'));
+  });
+});
+
+describe('a model of the whole cluster', () => {
+  const addresses = async (): Promise<Body> => (await ask('/v1/admin/engines')).body;
+  const served = async (): Promise<string[]> => (await ask('/v1/models')).body.data.map(({ id }: Body) => id);
+
+  it('follows a rename of its node, and does not move to another machine of that name', async () => {
+    await newCluster();
+    const body = { cluster_id: clusterId, inputs: {} };
+    const { body: run } = await ask('/v1/stacks/engine/apply', { body });
+    expect((await ended(run.id)).status).toBe('APPLIED');
+    await eventually(async () => (await served()).includes('served'));
+    expect((await rename('a', 'c')).status).toBe(200);
+    expect((await add({ address: '10.9.8.2' })).status).toBe(201);
+    expect((await ask(`/v1/runs/${run.id}`)).body.outputs.engine.value.node).toBe('c');
+    expect((await ask('/v1/admin/engines/reload', { method: 'POST' })).status).toBe(200);
+    expect([await served(), (await addresses()).files.left_out]).toEqual([['served'], []]);
+    expect((await remove('c')).status).toBe(204);
+    await eventually(async () => !(await served()).includes('served'));
+    expect((await add({ name: 'c', address: '10.9.8.3' })).status).toBe(201);
+    expect((await ask('/v1/admin/engines/reload', { method: 'POST' })).status).toBe(200);
+    expect(await served()).toEqual([]);
   });
 });
