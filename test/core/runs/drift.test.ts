@@ -92,6 +92,7 @@ describe('a drift check', () => {
       runs.checkDrift(done.id, request),
       runs.retry(done.id, systemAuthor),
       runs.destroy(done.id, systemAuthor),
+      runs.forget(done.id, systemAuthor),
     ])
       expect(await again).toEqual({ kind: 'drift_check' });
     const destroyed = await runs.destroy(run.id, systemAuthor);
@@ -119,6 +120,19 @@ describe('a drift check', () => {
       driftFound: { runId: done.id, changed: 2 },
       driftFailedId: failing.id,
     });
+  });
+
+  it('that was lost with its machine has left nothing that a later run could overtake', async () => {
+    const runs = gateway();
+    const run = await applied(runs);
+    await runs.loop.close();
+    const lost = await check(idleGateway(), run);
+    await bench.db.sql`
+      update runs set status = 'FAILED', failure_code = 'INTERRUPTED', ended_at = now(), fence = fence + 1 where id = ${lost.id}`;
+    const next = gateway();
+    const same = { clusterId: run.clusterId, stackId: run.stackId };
+    await bench.ended(next, await bench.apply(next, bench.stack(resource.replace('"a"', '"b"')), same));
+    expect(await next.find(lost.id)).toMatchObject({ status: 'FAILED', isOvertaken: false });
   });
 
   it.each(['apply', 'destroy'] as const)('that is pending is canceled when the %s before it ends', async (kind) => {
@@ -299,6 +313,19 @@ describe('a restored copy of a database', () => {
 });
 
 describe('old drift checks', () => {
+  it('are kept while they are the last one that has completed', async () => {
+    const runs = gateway();
+    const run = await applied(runs);
+    const done = await checked(runs, run, 1);
+    const failed = await check(runs, run);
+    await bench.ended(runs, failed);
+    await bench.db.sql`update runs set status = 'FAILED' where id = ${failed.id}`;
+    await runs.releaseVersions();
+    const later = gateway({ clock: { ...systemClockIn(91), monotonicMs: () => performance.now() } });
+    await later.dropOldLogs();
+    expect(await runs.find(run.id)).toMatchObject({ driftFound: { runId: done.id }, driftFailedId: failed.id });
+  });
+
   it('are deleted, except the last one of a run', async () => {
     const runs = gateway();
     const run = await applied(runs);

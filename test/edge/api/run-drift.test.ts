@@ -204,6 +204,10 @@ describe('a run that has drifted', () => {
     expect((await say(['runs', 'ls', '--cluster', run.cluster_id, '--drift-checks'], server())).stdout).toContain(
       done.id,
     );
+    await bench.gateway.db.sql`
+      update runs set status = 'FAILED', failure_code = 'INTERRUPTED' where id = ${parseId('run', done.id)}`;
+    const [failed = ''] = await texts(`/portal/runs/${done.id}`);
+    expect(failed).toContain('check the applied run for drift again');
     const told = await say(['runs', 'drift-check', run.id, '--wait'], server());
     expect([told.code, told.stdout]).toEqual([0, expect.stringContaining('no drift')]);
     expect((await visitor.get(`/portal/runs/${run.id}`)).text).not.toContain('>drifted<');

@@ -8,7 +8,8 @@ const dayMs = 86_400_000;
 const runsAtOnce = 20;
 
 /**
- * Removes logs and plans of runs that ended long ago, oldest first, and drift checks that have a later one.
+ * Removes logs and plans of runs that ended long ago, oldest first, and drift checks that have a later one. The last
+ * check that has completed stays too, because it says whether the run has drifted.
  * @param nowMs milliseconds since the Unix epoch
  * @returns the number of these runs
  */
@@ -19,7 +20,8 @@ export async function dropOldLogs(sql: Sql, nowMs: number): Promise<number> {
   await sql`
     delete from runs r where r.drift_of is not null and not r.holds_version
       and r.id < ${idBound} and r.ended_at < ${endedBefore}::text::timestamptz
-      and exists (select from runs n where n.drift_of = r.drift_of and n.id > r.id)`;
+      and exists (select from runs n where n.drift_of = r.drift_of and n.id > r.id
+        and (r.status <> 'PLANNED_AND_FINISHED' or n.status = 'PLANNED_AND_FINISHED'))`;
   for (let total = 0; ;) {
     const removed = await sql<{ run_id: string }[]>`
       with old as (

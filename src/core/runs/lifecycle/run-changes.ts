@@ -91,8 +91,11 @@ export function createChanges({ db, audit, sources, find }: ChangesParts): Chang
         select distinct cluster_id as id from runs where status in ${db.sql([...cancelable])}`;
       return rows.map(({ id }) => id);
     },
-    forget: (runId, author) =>
-      change(runId, { author, action: 'forgotten' }, (tx, run) => forgetState(tx, sources, run)),
+    async forget(runId, author) {
+      // What is on record belongs to the run that is checked.
+      if (((await find(runId))?.driftOf ?? null) !== null) return { kind: 'drift_check' };
+      return change(runId, { author, action: 'forgotten' }, (tx, run) => forgetState(tx, sources, run));
+    },
   };
 }
 

@@ -59,4 +59,5 @@ export type ChangeResult =
   | { readonly kind: 'changed'; readonly run: Run }
   | { readonly kind: 'being_destroyed' }
   | { readonly kind: 'wrong_status'; readonly status: RunStatus }
+  | { readonly kind: 'drift_check' }
   | { readonly kind: 'not_found' };

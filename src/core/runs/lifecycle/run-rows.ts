@@ -110,7 +110,7 @@ export const expiresAt = `coalesce(r.expires_at, r.ended_at + make_interval(secs
 export const isRemoving = `(d.operation = 'destroy' and (d.mode = 'auto' or d.confirmed_at is not null))`;
 
 /** SQL condition: run `r` is overtaken. */
-export const isOvertaken = `(r.failure_code is not distinct from 'INTERRUPTED' and exists (
+export const isOvertaken = `(r.failure_code is not distinct from 'INTERRUPTED' and r.drift_of is null and exists (
   select from stack_states s where s.installation_id = r.installation_id and s.run_id > r.id))`;
 
 const isUnfinished = (run: string): string =>

@@ -132,9 +132,12 @@ const failures: Readonly<Record<string, readonly [string, string]>> = {
 /** Returns what happened and what to do; null for a run that has not failed. */
 export function failureWords({
   failure_code: code,
-}: Pick<RunAnswer, 'failure_code'>): readonly [string, string] | null {
+  drift_check_of: checked,
+}: Pick<RunAnswer, 'failure_code' | 'drift_check_of'>): readonly [string, string] | null {
   if (code === null) return null;
-  return failures[code] ?? [`The run failed: ${code}.`, 'Check the log.'];
+  const [what, then] = failures[code] ?? [`The run failed: ${code}.`, 'Check the log.'];
+  // A check cannot be retried.
+  return [what, checked === null ? then : 'Check the log, then check the applied run for drift again.'];
 }
 
 const steps = ['pending', 'preparing', 'planning', 'executing', 'done'] as const;
