@@ -36,7 +36,9 @@ export function createClusterEngines({ db, log, secret, environment }: ClusterEn
     const declared = await listEngines(db.sql);
     const clusterIds = [...new Set(declared.map(({ clusterId }) => clusterId))];
     const nodes = clusterIds.length === 0 ? [] : await readNodeAddresses(db, clusterIds);
-    return declared.map(({ runId, clusterId, stackName, node, engine }) =>
+    // An archived cluster has no nodes, and what runs have created there stays APPLIED.
+    const here = declared.filter(({ clusterId }) => nodes.some((one) => one.clusterId === clusterId));
+    return here.map(({ runId, clusterId, stackName, node, engine }) =>
       clusterEngineText({
         file: `${formatId('run', runId)} (stack ${stackName})`,
         engine,

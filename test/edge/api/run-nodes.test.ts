@@ -186,7 +186,7 @@ describe('a web address of the whole cluster', () => {
 });
 
 describe('a model of the whole cluster', () => {
-  const addresses = async (): Promise<Body> => (await ask('/v1/admin/engines')).body;
+  const engines = async (): Promise<Body> => (await ask('/v1/admin/engines')).body;
   const served = async (): Promise<string[]> => (await ask('/v1/models')).body.data.map(({ id }: Body) => id);
 
   it('follows a rename of its node, and does not move to another machine of that name', async () => {
@@ -199,11 +199,21 @@ describe('a model of the whole cluster', () => {
     expect((await add({ address: '10.9.8.2' })).status).toBe(201);
     expect((await ask(`/v1/runs/${run.id}`)).body.outputs.engine.value.node).toBe('c');
     expect((await ask('/v1/admin/engines/reload', { method: 'POST' })).status).toBe(200);
-    expect([await served(), (await addresses()).files.left_out]).toEqual([['served'], []]);
+    expect([await served(), (await engines()).files.left_out]).toEqual([['served'], []]);
     expect((await remove('c')).status).toBe(204);
     await eventually(async () => !(await served()).includes('served'));
     expect((await add({ name: 'c', address: '10.9.8.3' })).status).toBe(201);
     expect((await ask('/v1/admin/engines/reload', { method: 'POST' })).status).toBe(200);
     expect(await served()).toEqual([]);
+  });
+
+  it('is removed with its cluster, and is no mistake of an engine', async () => {
+    await newCluster();
+    const { body: run } = await ask('/v1/stacks/engine/apply', { body: { cluster_id: clusterId, inputs: {} } });
+    expect((await ended(run.id)).status).toBe('APPLIED');
+    await eventually(async () => (await served()).includes('served'));
+    expect((await ask(`/v1/clusters/${clusterId}`, { method: 'DELETE' })).status).toBe(204);
+    await eventually(async () => !(await served()).includes('served'));
+    expect((await engines()).files.left_out).toEqual([]);
   });
 });
