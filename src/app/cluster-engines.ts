@@ -36,7 +36,7 @@ export function createClusterEngines({ db, log, secret, environment }: ClusterEn
     const declared = await listEngines(db.sql);
     const clusterIds = [...new Set(declared.map(({ clusterId }) => clusterId))];
     const nodes = clusterIds.length === 0 ? [] : await readNodeAddresses(db, clusterIds);
-    // An archived cluster has no nodes, and what runs have created there stays APPLIED.
+    // Runs on archived clusters stay APPLIED. These clusters have no nodes here.
     const here = declared.filter(({ clusterId }) => nodes.some((one) => one.clusterId === clusterId));
     return here.map(({ runId, clusterId, stackName, node, engine }) =>
       clusterEngineText({

@@ -37,7 +37,7 @@ const module = `
   output "text" { value = tiny_note.changed.text }
 `;
 const outside = { hello: 'edited by hand', 'soon gone': null, 'correct-horse-battery': 'changed-horse-battery' };
-/** What a `terraform_data` passes on has lost its mark. */
+/** The output of a `terraform_data` has lost the mark of its input. */
 const passed = `
   terraform {
     required_providers {

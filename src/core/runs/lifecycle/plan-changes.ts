@@ -63,7 +63,7 @@ const moduleSchema = z
   })
   .catch({ resources: [], child_modules: [] });
 const planSchema = z.object({
-  /** What is there before the plan. */
+  /** The state before the plan. */
   prior_state: z.object({ values: stateSchema.optional() }).optional(),
   resource_changes: z.array(changeSchema).default([]),
   /** Resources that differ from the state, before the plan. */
@@ -130,7 +130,7 @@ function actionOf(actions: readonly string[]): PlanAction | null {
   return planActions.find((action) => action === actions[0]) ?? null;
 }
 
-/** Returns what the state has: a plan with `-refresh-only` names only the resources that differ. */
+/** Returns the values of the state: a plan with `-refresh-only` names only the resources that differ. */
 function markedInState({ prior_state: { values } = {} }: Plan): z.infer<typeof outputSchema>[] {
   const ofModule = (module: unknown): z.infer<typeof outputSchema>[] => {
     const { resources, child_modules: children } = moduleSchema.parse(module);

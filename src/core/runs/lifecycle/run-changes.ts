@@ -92,7 +92,7 @@ export function createChanges({ db, audit, sources, find }: ChangesParts): Chang
       return rows.map(({ id }) => id);
     },
     async forget(runId, author) {
-      // What is on record belongs to the run that is checked.
+      // The record belongs to the run that is checked.
       if (((await find(runId))?.driftOf ?? null) !== null) return { kind: 'drift_check' };
       return change(runId, { author, action: 'forgotten' }, (tx, run) => forgetState(tx, sources, run));
     },
