@@ -4,11 +4,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Body } from '#test/inference/inference-gateway.ts';
-import { type RunGateway, usePlace } from '#test/terraform/run-gateway.ts';
+import { useSites } from '#test/terraform/run-gateway.ts';
 
 /** Values that Terraform makes of defaults and of given values: a run has the same as `terraform apply` in the folder. */
 
-const newPlace = usePlace();
+const newSite = useSites();
 
 const defaults = `
   variable "escaped" { default = "echo $\${HOME} %%{h} $HOME" }
@@ -73,23 +73,20 @@ function applied(main: string, values: object): unknown {
   return state.outputs.all.value;
 }
 
-async function prepare(): Promise<{ gateway: RunGateway; clusterId: string }> {
-  const place = await newPlace();
-  const gateway = await place.start();
-  const { id } = await gateway.made('/v1/organizations', { name: `Organization ${Math.random()}` });
-  const cluster = await gateway.cluster(place.server, id);
-  return { gateway, clusterId: cluster.id };
-}
-
 describe('the values of a run', () => {
   it.each([
-    ['of the defaults of the module', defaults, {}],
-    ['that are given', given, { text: 'echo ${HOME} %{h}', long: '9007199254740993', map: { '${A}': '%{B}' } }],
-    ['of ephemeral variables', ephemeral, { token: 'a-token-of-some-length' }],
-  ])('equal those of terraform apply: %s', async (_, main, values) => {
-    const { gateway, clusterId } = await prepare();
-    expect((await gateway.upload('values', main)).status).toBe(201);
-    const run = await gateway.made('/v1/stacks/values/apply', { cluster_id: clusterId, inputs: values });
+    ['of the defaults of the module', 'defaults', defaults, {}],
+    [
+      'that are given',
+      'given',
+      given,
+      { text: 'echo ${HOME} %{h}', long: '9007199254740993', map: { '${A}': '%{B}' } },
+    ],
+    ['of ephemeral variables', 'ephemeral', ephemeral, { token: 'a-token-of-some-length' }],
+  ])('equal those of terraform apply: %s', async (_, stack, main, values) => {
+    const { gateway, cluster } = await newSite();
+    expect((await gateway.upload(stack, main)).status).toBe(201);
+    const run = await gateway.apply(stack, cluster.id, values);
     await gateway.becomes(run.id, 'APPLIED');
     const { outputs } = await gateway.run(run.id);
     expect(outputs.all.value).toEqual(applied(main, values));
@@ -99,10 +96,10 @@ describe('the values of a run', () => {
 });
 
 it('returns 400 for numbers that lost digits in JSON', async () => {
-  const { gateway, clusterId } = await prepare();
-  await gateway.upload('values', given);
+  const { gateway, cluster } = await newSite();
+  await gateway.upload('numbers', given);
   const inputs = { text: 'x', long: 2 ** 53 + 2, map: {} };
-  const answer = await gateway.ask('/v1/stacks/values/apply', { body: { cluster_id: clusterId, inputs } });
+  const answer = await gateway.ask('/v1/stacks/numbers/apply', { body: { cluster_id: cluster.id, inputs } });
   expect([answer.status, answer.body.error.details]).toEqual([
     400,
     [{ field: 'inputs.long', message: expect.stringContaining('send it as a string') }],
@@ -114,7 +111,7 @@ describe('a required_version', () => {
   const [major = '', minor = '', patch = ''] = version.split('.');
 
   it('is accepted on upload if terraform init accepts it', async () => {
-    const { gateway } = await prepare();
+    const { gateway } = await newSite();
     const folder = mkdtempSync(join(tmpdir(), 'hg-required-'));
     onTestFinished(() => rmSync(folder, { recursive: true }));
     const constraints = [

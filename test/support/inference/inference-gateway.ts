@@ -143,11 +143,14 @@ async function findRecord(gateway: TestGateway, requestId: string, key = gateway
   });
 }
 
-/** Waits until there is a value that is neither null nor false. */
-export async function eventually<T>(read: () => Promise<T | null | false>): Promise<T> {
+/**
+ * Waits until there is a value that is neither null nor false.
+ * @param pauseMaxMs longest pause between two reads; what takes seconds needs no read each 25 ms
+ */
+export async function eventually<T>(read: () => Promise<T | null | false>, pauseMaxMs = 25): Promise<T> {
   const untilMs = Date.now() + 300_000;
   // A long wait polls less often: the awaited work needs the processor itself.
-  for (let pauseMs = 10; ; pauseMs = Math.min(pauseMs * 1.3, 25)) {
+  for (let pauseMs = 10; ; pauseMs = Math.min(pauseMs * 1.3, pauseMaxMs)) {
     const value = await read();
     if (value !== null && value !== false) return value;
     if (Date.now() > untilMs) throw new Error('gave up waiting');

@@ -11,7 +11,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach } from 'vitest';
+import { type afterAll, afterEach } from 'vitest';
 import { findPostmaster, stopPostmaster } from '#base/postgres/postmaster.ts';
 import { type Body, eventually } from '#test/inference/inference-gateway.ts';
 import { createTestDatabase } from '#test/database.ts';
@@ -57,9 +57,10 @@ export interface Processes {
   run(options: StartOptions): GatewayProcess;
 }
 
-export function useProcesses(): Processes {
+/** @param when they end: after each test, or `afterAll` tests of a file */
+export function useProcesses(when: typeof afterAll = afterEach): Processes {
   const cleanups: (() => Promise<void> | void)[] = [];
-  afterEach(async () => {
+  when(async () => {
     for (const cleanup of cleanups.splice(0).toReversed()) await cleanup();
   });
   return {

@@ -4,7 +4,7 @@ import { createServer, type ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import postgres from 'postgres';
-import { afterEach } from 'vitest';
+import { afterAll, afterEach, beforeAll } from 'vitest';
 import { descendantsOf } from '#base/process-identity.ts';
 import { packOf } from '#test/stacks/raw-zip.ts';
 import { type Body, eventually } from '#test/inference/inference-gateway.ts';
@@ -32,6 +32,9 @@ export interface AskOptions {
   readonly body?: unknown;
   readonly key?: string;
 }
+
+/** Longest pause between two reads of a run, each phase of which takes a second. */
+const runPauseMs = 150;
 
 /** Requests to a gateway. */
 export class RunClient {
@@ -95,7 +98,7 @@ export class RunClient {
       const final = ['APPLIED', 'SUPERSEDED', 'DESTROYED', 'CANCELED', 'FAILED'];
       if (final.includes(run.status)) throw new Error(`the run is ${JSON.stringify(run)}`);
       return null;
-    });
+    }, runPauseMs);
   }
 
   async log(id: string): Promise<readonly Body[]> {
@@ -107,7 +110,7 @@ export class RunClient {
     const found = await eventually(async () => {
       const [{ status }, log] = [await this.run(id), await this.log(id)];
       return hasPrinted(log, text) ? 'printed' : status === 'FAILED' && 'failed';
-    });
+    }, runPauseMs);
     return found === 'printed';
   }
 }
@@ -179,11 +182,14 @@ export interface StartOptions {
   readonly env?: Readonly<Record<string, string>>;
 }
 
-/** A database, a node and gateways; all of it ends with the test. */
-export function usePlace(): () => Promise<Place> {
-  const processes = useProcesses();
+/**
+ * A database, a node and gateways.
+ * @param when all of it ends: after each test, or `afterAll` tests of a file
+ */
+export function usePlace(when: typeof afterAll = afterEach): () => Promise<Place> {
+  const processes = useProcesses(when);
   const cleanups: (() => Promise<void> | void)[] = [];
-  afterEach(async () => {
+  when(async () => {
     for (const cleanup of cleanups.splice(0).toReversed()) await cleanup();
   });
   return async () => {
@@ -221,6 +227,40 @@ export function usePlace(): () => Promise<Place> {
           where lease_until is not null`;
       },
     };
+  };
+}
+
+export interface Site {
+  readonly place: Place;
+  readonly gateway: RunGateway;
+  readonly organization: { readonly id: string; readonly key: string };
+  /** A cluster that is the node of the place. */
+  readonly cluster: Body;
+}
+
+/** Opens an organization with a cluster of its own. */
+export async function openSite(place: Place, gateway: RunGateway, cluster: object = {}): Promise<Site> {
+  const { id, management_key: key } = await gateway.made('/v1/organizations', { name: newName() });
+  return { place, gateway, organization: { id, key }, cluster: await gateway.cluster(place.server, id, cluster) };
+}
+
+/**
+ * One gateway for all tests of a file that neither end it nor change its settings.
+ * @returns opens an organization with a cluster for one test
+ */
+export function useSites(
+  makeEnv: () => StartOptions['env'] | Promise<StartOptions['env']> = () => ({}),
+): (cluster?: object) => Promise<Site> {
+  const newPlace = usePlace(afterAll);
+  let shared: { place: Place; gateway: RunGateway } | null = null;
+  beforeAll(async () => {
+    const env = await makeEnv();
+    const place = await newPlace();
+    shared = { place, gateway: await place.start(env === undefined ? {} : { env }) };
+  });
+  return (cluster) => {
+    if (shared === null) throw new Error('the gateway is started before the tests, not while they are collected');
+    return openSite(shared.place, shared.gateway, cluster);
   };
 }
 
