@@ -306,3 +306,19 @@ describe('what comes before the destroy of an expired run', () => {
     },
   );
 });
+
+describe('a run that waits for its confirmation', () => {
+  it('fails with TIMEOUT if nobody confirms its plan within a day, and its plan is deleted', async () => {
+    const first = bench.gateway();
+    const run = await bench.apply(first, bench.stack(resource), { mode: 'confirm' });
+    await bench.becomes(first, run, 'PLANNED');
+    await bench.leavesNothing();
+    await first.loop.close();
+    await bench.db.sql`update runs set planned_at = planned_at - interval '25 hours'`;
+    // A gateway that starts looks at once, and others within a minute.
+    const second = bench.gateway();
+    expect(await bench.ended(second, run)).toMatchObject({ status: 'FAILED', failureCode: 'TIMEOUT' });
+    const plans = () => bench.db.sql`select 1 from run_plans where plan is not null`;
+    await expect.poll(plans).toEqual([]);
+  });
+});
