@@ -7,7 +7,7 @@ import { say } from '#test/cli/in-process.ts';
 import { freePort } from '#test/free-port.ts';
 import { type Body, eventually } from '#test/inference/inference-gateway.ts';
 import { givenKey } from '#test/programs/gateway-process.ts';
-import { type RunGateway, usePlace } from '#test/terraform/run-gateway.ts';
+import { openSite, type RunGateway, type Site, usePlace, useSites } from '#test/terraform/run-gateway.ts';
 
 /** Plans of a destroy, with real Terraform and a real SSH server. */
 
@@ -48,20 +48,20 @@ const module = `
     }
   }`;
 
-async function newSite() {
-  const place = await newPlace();
-  const env = { HEADGATE_WEB_PORT: String(await freePort()) };
-  const gateway = await place.start({ env });
-  const { id: organization } = await gateway.made('/v1/organizations', { name: 'Organization' });
+const makeEnv = async () => ({ HEADGATE_WEB_PORT: String(await freePort()) });
+const newSite = useSites(makeEnv);
+const inDomain = { public_domain: 'apps.example.com' };
+
+/** Applies `planned` to a cluster of its own. */
+async function applyPlanned({ place, gateway, cluster }: Site) {
   await gateway.upload('planned', module, { 'manifest.yaml': 'web: { port: 8080 }\n' });
-  const cluster = await gateway.cluster(place.server, organization, { public_domain: 'apps.example.com' });
   const folder = place.folder();
   const run = await gateway.apply('planned', cluster.id, { folder, password: secret });
   await gateway.becomes(run.id, 'APPLIED');
   const destroy = (body: object): Promise<Body> => gateway.made(`/v1/runs/${run.id}/destroy`, body);
   // Everything that is applied has its web address.
   await eventually(async () => (await gateway.run(run.id)).url !== null);
-  return { place, gateway, cluster, env, run, destroy, file: join(folder, 'file') };
+  return { place, gateway, cluster, run, destroy, file: join(folder, 'file') };
 }
 
 const planOf = async (gateway: RunGateway, { id }: Body): Promise<Body> =>
@@ -89,7 +89,10 @@ function ofTerraform(): string[][] {
 
 describe('a destroy that waits for its confirmation', () => {
   it('shows what it removes without secrets, outlives the gateway and its stack, and then removes it', async () => {
-    const { place, gateway, cluster, env, run, destroy, file } = await newSite();
+    const place = await newPlace();
+    const env = await makeEnv();
+    const site = await openSite(place, await place.start({ env }), inDomain);
+    const { gateway, cluster, run, destroy, file } = await applyPlanned(site);
     const waiting = await destroy({ auto_apply: false });
     expect(await gateway.becomes(waiting.id, 'PLANNED')).toMatchObject({
       operation: 'destroy',
@@ -124,7 +127,7 @@ describe('a destroy that waits for its confirmation', () => {
   });
 
   it('changes nothing when it is discarded, or fails as PLAN_STALE', async () => {
-    const { place, gateway, cluster, run, destroy, file } = await newSite();
+    const { place, gateway, cluster, run, destroy, file } = await applyPlanned(await newSite(inDomain));
     const discarded = await destroy({ auto_apply: false });
     await gateway.becomes(discarded.id, 'PLANNED');
     expect(await gateway.made(`/v1/runs/${discarded.id}/discard`)).toMatchObject({ status: 'DISCARDED' });
@@ -143,7 +146,7 @@ describe('a destroy that waits for its confirmation', () => {
 
 describe('a destroy that only plans', () => {
   it('removes nothing, is no removal in progress, and shows that nothing is left', async () => {
-    const { gateway, run, destroy, file } = await newSite();
+    const { gateway, run, destroy, file } = await applyPlanned(await newSite(inDomain));
     const both = await gateway.ask(`/v1/runs/${run.id}/destroy`, { body: { plan_only: true, auto_apply: true } });
     expect([both.status, both.body.error.details[0].field]).toEqual([400, 'auto_apply']);
     const planned = await destroy({ plan_only: true });
@@ -167,7 +170,7 @@ describe('a destroy that only plans', () => {
 
 describe('headgate runs destroy', () => {
   it('plans without a question, and asks before the plan is confirmed', async () => {
-    const { gateway, run, file } = await newSite();
+    const { gateway, run, file } = await applyPlanned(await newSite(inDomain));
     const headgate = (...args: string[]) => say(args, { url: gateway.url, key: givenKey });
     const only = await headgate('runs', 'destroy', run.id, '--plan-only', '--wait');
     expect([only.code, only.stdout]).toEqual([
