@@ -45,6 +45,8 @@ export interface TestGatewayOptions {
   readonly workingDirectory?: string;
   /** An existing database, which is not deleted at the end. */
   readonly databaseUrl?: string;
+  /** An existing data folder, which is not deleted at the end. */
+  readonly dataDir?: string;
   readonly redisUrl?: string;
   /** The first key keeps the limits that every new key has; else it has none. */
   readonly keepLimits?: boolean;
@@ -55,7 +57,7 @@ const repository = new URL('../../', import.meta.url).pathname;
 export async function startGateway(options: TestGatewayOptions = {}): Promise<TestGateway> {
   const own = options.databaseUrl === undefined ? await createTestDatabase() : null;
   const databaseUrl = options.databaseUrl ?? own?.url ?? '';
-  const dataDir = await mkdtemp(join(tmpdir(), 'hg-'));
+  const dataDir = options.dataDir ?? (await mkdtemp(join(tmpdir(), 'hg-')));
   const enginesDir = options.enginesDir ?? join(repository, 'engines');
   const shared = options.redisUrl === undefined ? {} : { REDIS_URL: options.redisUrl };
   // On a busy machine nothing is spooled by chance: what an answer cost is in the books when it has come.
@@ -100,7 +102,7 @@ export async function startGateway(options: TestGatewayOptions = {}): Promise<Te
       await app.stop();
       await db.close();
       await own?.drop();
-      await rm(dataDir, { recursive: true, force: true });
+      if (options.dataDir === undefined) await rm(dataDir, { recursive: true, force: true });
     },
   };
 }

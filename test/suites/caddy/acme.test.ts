@@ -1,22 +1,18 @@
-import { afterEach, expect, it } from 'vitest';
+import { afterAll, expect, it } from 'vitest';
 import { AcmeAuthority } from './acme-authority.ts';
 import { useWebPlace } from './web-place.ts';
 
 /** Certificates that an authority gives by ACME, after it has seen that the name leads to this Caddy. */
 
-const newPlace = useWebPlace();
-const cleanups: (() => Promise<void>)[] = [];
-afterEach(async () => {
-  for (const cleanup of cleanups.splice(0)) await cleanup();
-});
+let started: AcmeAuthority | null = null;
+const newPlace = useWebPlace(async () => (started = await AcmeAuthority.start()));
+afterAll(() => started?.close());
 
 // Ports 80 and 443, at which an authority asks, are for root.
 it('requests an ACME certificate for an existing web address, and for no other name', { tags: 'root' }, async () => {
-  const authority = await AcmeAuthority.start();
-  cleanups.push(() => authority.close());
-  const { caddy, cluster, application, ready } = await newPlace({ authority });
+  const { caddy, cluster, application, ready } = await newPlace();
   const [host, other] = [`web--${cluster.name}.apps.test`, `other--${cluster.name}.apps.test`];
-  for (const name of [host, other]) authority.knows(name);
+  for (const name of [host, other]) started?.knows(name);
   await expect(caddy.tls(host)).rejects.toThrow('alert');
   expect(caddy.certified).toEqual([]);
 

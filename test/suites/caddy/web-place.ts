@@ -1,21 +1,15 @@
-import { afterEach } from 'vitest';
+import { afterAll, beforeAll, onTestFinished } from 'vitest';
 import type { WebSocket } from 'undici';
-import { type Body, eventually, type openOrganization } from '#test/inference/inference-gateway.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
 import { freePort } from '#test/free-port.ts';
-import { type Place, type RunGateway, usePlace } from '#test/terraform/run-gateway.ts';
+import { type Site, useSites } from '#test/terraform/run-gateway.ts';
 import { Application } from './application.ts';
 import { type Authority, Caddy } from './caddy.ts';
 
-export type Organization = Awaited<ReturnType<typeof openOrganization>>;
-
 /** A gateway with Caddy before it, an organization with a cluster, and stacks that do nothing but declare a web port. */
-export interface WebPlace {
-  readonly place: Place;
-  readonly gateway: RunGateway;
+export interface WebPlace extends Site {
   readonly caddy: Caddy;
   readonly webUrl: string;
-  readonly organization: { readonly id: string; readonly key: string };
-  readonly cluster: Body;
   readonly application: (name?: string, host?: string) => Promise<Application>;
   /** A run that is APPLIED, and whose address answers. */
   readonly ready: (stack: string, web: object, more?: object) => Promise<Body>;
@@ -31,26 +25,34 @@ locals {
 }
 ${['port', 'node', 'path'].map((name) => `output "web_${name}" {\n  value = try(local.web.${name}, null)\n}\n`).join('')}`;
 
-export function useWebPlace(): (more?: {
-  env?: Readonly<Record<string, string>>;
-  cluster?: object;
-  authority?: Authority;
-}) => Promise<WebPlace> {
-  const newPlace = usePlace();
-  const cleanups: (() => Promise<void>)[] = [];
-  afterEach(async () => {
-    for (const cleanup of cleanups.splice(0).toReversed()) await cleanup();
+/**
+ * One gateway and one Caddy for all tests of a file.
+ * @param findAuthority of Caddy's certificates; without it Caddy signs for itself
+ * @returns opens an organization with a cluster for one test
+ */
+export function useWebPlace(
+  findAuthority: () => Promise<Authority | undefined> = async () => undefined,
+): (cluster?: object) => Promise<WebPlace> {
+  const ends: (() => Promise<void>)[] = [];
+  afterAll(async () => {
+    for (const end of ends.splice(0).toReversed()) await end();
   });
-  return async ({ env = {}, cluster: moreOfCluster = {}, authority } = {}) => {
-    const place = await newPlace();
+  let webUrl = '';
+  let caddy: Caddy | null = null;
+  const newSite = useSites(async () => {
     const port = await freePort();
-    const gateway = await place.start({ env: { HEADGATE_WEB_PORT: String(port), ...env } });
-    const webUrl = `http://127.0.0.1:${port}`;
-    const caddy = await Caddy.start(webUrl, authority);
-    cleanups.push(() => caddy.close());
-    const opened = await gateway.made('/v1/organizations', { name: 'Water Works' });
-    const organization = { id: opened.id, key: opened.management_key };
-    const cluster = await gateway.cluster(place.server, opened.id, { public_domain: 'apps.test', ...moreOfCluster });
+    webUrl = `http://127.0.0.1:${port}`;
+    return { HEADGATE_WEB_PORT: String(port) };
+  });
+  beforeAll(async () => {
+    const opened = await Caddy.start(webUrl, await findAuthority());
+    ends.push(() => opened.close());
+    caddy = opened;
+  });
+  return async (moreOfCluster = {}) => {
+    if (caddy === null) throw new Error('Caddy is started before the tests, not while they are collected');
+    const site = await newSite({ public_domain: 'apps.test', ...moreOfCluster });
+    const { gateway, cluster } = site;
     await gateway.upload('web', webStack);
     const readyOf = (runId: string): Promise<Body> =>
       eventually(async () => {
@@ -63,15 +65,12 @@ export function useWebPlace(): (more?: {
       return gateway.becomes(run.id, 'APPLIED');
     };
     return {
-      place,
-      gateway,
+      ...site,
       caddy,
       webUrl,
-      organization,
-      cluster,
       async application(name, host) {
         const application = await Application.start(name, host);
-        cleanups.push(() => application.close());
+        onTestFinished(() => application.close());
         return application;
       },
       applied,

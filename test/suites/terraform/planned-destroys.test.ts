@@ -53,7 +53,7 @@ const newSite = useSites(makeEnv);
 const inDomain = { public_domain: 'apps.example.com' };
 
 /** Applies `planned` to a cluster of its own. */
-async function applyPlanned({ place, gateway, cluster }: Site) {
+async function applyPlanned<Gateway extends RunGateway>({ place, gateway, cluster }: Site<Gateway>) {
   await gateway.upload('planned', module, { 'manifest.yaml': 'web: { port: 8080 }\n' });
   const folder = place.folder();
   const run = await gateway.apply('planned', cluster.id, { folder, password: secret });
@@ -110,7 +110,7 @@ describe('a destroy that waits for its confirmation', () => {
     expect(await gateway.run(behind.id)).toMatchObject({ status: 'PENDING', queue_position: 1 });
     await gateway.made(`/v1/runs/${behind.id}/cancel`);
     await gateway.kill();
-    const second = await place.start({ home: gateway.home, env });
+    const second = await place.startHere({ home: gateway.home, env });
     await second.remove('/v1/stacks/planned');
     await eventually(async () => (await second.run(run.id)).url !== null);
     expect(await second.made(`/v1/runs/${waiting.id}/confirm`)).toMatchObject({ confirmed_at: expect.any(String) });

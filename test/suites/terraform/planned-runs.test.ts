@@ -49,7 +49,7 @@ const module = `
 const newSite = useSites();
 
 /** What `planned` is applied to: a cluster of its own, with a folder on its node. */
-function preparePlanned({ place, gateway, cluster }: Site) {
+function preparePlanned<Gateway extends RunGateway>({ place, gateway, cluster }: Site<Gateway>) {
   const folder = place.folder();
   const apply = (more: object, inputs: object = {}): Promise<Body> =>
     gateway.made('/v1/stacks/planned/apply', { cluster_id: cluster.id, inputs: { folder, ...inputs }, ...more });
@@ -115,7 +115,7 @@ describe('a plan that waits for its confirmation', () => {
     const behind = await apply({}, { word: 'second' });
     expect(await gateway.run(behind.id)).toMatchObject({ status: 'PENDING', queue_position: 1 });
     await gateway.kill();
-    const second = await place.start({ home: gateway.home });
+    const second = await place.startHere({ home: gateway.home });
     expect(await second.run(run.id)).toMatchObject({ status: 'PLANNED' });
     expect(readdirSync(join(gateway.home.dataDir, 'runs')).filter((name) => !name.startsWith('.'))).toEqual([]);
     expect(applied(folder)).toEqual([]);

@@ -7,11 +7,11 @@ import { unpack } from '#core/stacks/package/package.ts';
 import { say } from '#test/cli/in-process.ts';
 import type { Body } from '#test/inference/inference-gateway.ts';
 import { givenKey } from '#test/programs/gateway-process.ts';
-import { usePlace } from '#test/terraform/run-gateway.ts';
+import { useSites } from '#test/terraform/run-gateway.ts';
 
 /** Older versions of a stack that are applied and come back, with real Terraform. */
 
-const newPlace = usePlace();
+const newSite = useSites();
 
 const first = `
   variable "word" { type = string }
@@ -41,10 +41,7 @@ async function ofTerraform(zip: Buffer, variable: string): Promise<string> {
 }
 
 it('applies an older version with its inputs, and keeps it while its run may be destroyed', async () => {
-  const place = await newPlace();
-  const gateway = await place.start();
-  const { id: organization } = await gateway.made('/v1/organizations', { name: 'Organization' });
-  const cluster = await gateway.cluster(place.server, organization);
+  const { gateway, cluster } = await newSite();
   await gateway.upload('versions', first);
   await gateway.upload('versions', second);
   const apply = (body: object) =>

@@ -1,11 +1,12 @@
 import { randomBytes } from 'node:crypto';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { createServer, type ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import postgres from 'postgres';
 import { afterAll, afterEach, beforeAll } from 'vitest';
 import { descendantsOf } from '#base/process-identity.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { packOf } from '#test/stacks/raw-zip.ts';
 import { type Body, eventually } from '#test/inference/inference-gateway.ts';
 import {
@@ -116,15 +117,19 @@ export class RunClient {
 }
 
 /** A gateway on a data folder. */
-export class RunGateway extends RunClient {
+export abstract class RunGateway extends RunClient {
   readonly home: Home;
-  readonly process: GatewayProcess;
 
-  constructor(home: Home, process: GatewayProcess, url: string) {
+  constructor(home: Home, url: string) {
     super(url);
     this.home = home;
-    this.process = process;
   }
+
+  /** Everything that it has printed or logged. */
+  abstract get output(): string;
+
+  /** Ends it as SIGTERM does; its runs go on. */
+  abstract stop(): Promise<void>;
 
   /** Folder of a run on the gateway's machine. */
   folderOf(runId: string): string {
@@ -150,10 +155,49 @@ export class RunGateway extends RunClient {
   killIn(runId: string, phase: string, program: string): void {
     this.signalIn(runId, phase, program, 'SIGKILL');
   }
+}
+
+/** A gateway as a process, as users run it. */
+export class ProcessGateway extends RunGateway {
+  readonly process: GatewayProcess;
+
+  constructor(home: Home, process: GatewayProcess, url: string) {
+    super(home, url);
+    this.process = process;
+  }
+
+  get output(): string {
+    return this.process.output.stdout + this.process.output.stderr;
+  }
+
+  async stop(): Promise<void> {
+    this.process.signal('SIGTERM');
+    await this.process.exited;
+  }
 
   async kill(): Promise<void> {
     this.process.signal('SIGKILL');
     await this.process.exited;
+  }
+}
+
+/** A gateway in the process of the tests, which starts in a tenth of the time. */
+class InnerGateway extends RunGateway {
+  readonly #started: TestGateway;
+  #ended: Promise<void> | null = null;
+
+  constructor(home: Home, started: TestGateway) {
+    super(home, started.url);
+    this.#started = started;
+  }
+
+  get output(): string {
+    return this.#started.logLines.join('');
+  }
+
+  stop(): Promise<void> {
+    this.#ended ??= this.#started.stop();
+    return this.#ended;
   }
 }
 
@@ -170,7 +214,9 @@ export interface Place {
   readonly gates: Gates;
   readonly sql: postgres.Sql;
   readonly databaseUrl: string;
-  start(more?: StartOptions): Promise<RunGateway>;
+  start(more?: StartOptions): Promise<ProcessGateway>;
+  /** A gateway that no test ends, and whose environment no test is about. */
+  startHere(more?: StartOptions & { readonly databaseUrl?: string }): Promise<RunGateway>;
   /** A folder of the node. */
   folder(): string;
   /** Leases of gateways that were killed lapse now, and not in a minute. */
@@ -203,6 +249,16 @@ export function usePlace(when: typeof afterAll = afterEach): () => Promise<Place
     const gates = await Gates.start();
     cleanups.push(() => gates.close());
     const platformKey = randomBytes(32).toString('base64');
+    const environmentWith = (env: StartOptions['env']) => ({
+      HEADGATE_BOOTSTRAP_KEY: givenKey,
+      HEADGATE_PLATFORM_KEY: platformKey,
+      ...env,
+    });
+    const newHome = (): Home => {
+      const home = makeHome({});
+      cleanups.push(() => endRuns(home).then(() => clearHome(home)));
+      return home;
+    };
     let folders = 0;
     return {
       server,
@@ -210,16 +266,25 @@ export function usePlace(when: typeof afterAll = afterEach): () => Promise<Place
       sql,
       databaseUrl,
       folder: () => join(node, `f${(folders += 1)}`),
-      async start({ home: given, env = {} } = {}) {
-        const home = given ?? makeHome({});
-        if (given === undefined) cleanups.push(() => endRuns(home).then(() => clearHome(home)));
-        const all = { HEADGATE_BOOTSTRAP_KEY: givenKey, HEADGATE_PLATFORM_KEY: platformKey, ...env };
-        const started = processes.run({ home, databaseUrl, env: all });
+      async start({ home = newHome(), env } = {}) {
+        const started = processes.run({ home, databaseUrl, env: environmentWith(env) });
         cleanups.push(async () => {
           started.signal('SIGKILL');
           await started.exited;
         });
-        return new RunGateway(home, started, await started.url());
+        return new ProcessGateway(home, started, await started.url());
+      },
+      async startHere({ home = newHome(), env, ...more } = {}) {
+        const { dataDir, enginesDir } = home;
+        // As a gateway makes it that is root: the user of runs can enter it.
+        mkdirSync(dataDir, { recursive: true, mode: 0o711 });
+        const all = environmentWith(env);
+        const gateway = new InnerGateway(
+          home,
+          await startGateway({ databaseUrl, dataDir, enginesDir, ...more, env: all }),
+        );
+        cleanups.push(() => gateway.stop());
+        return gateway;
       },
       async lapse(minutes = 0) {
         await sql`
@@ -230,22 +295,26 @@ export function usePlace(when: typeof afterAll = afterEach): () => Promise<Place
   };
 }
 
-export interface Site {
+export interface Site<Gateway extends RunGateway = RunGateway> {
   readonly place: Place;
-  readonly gateway: RunGateway;
+  readonly gateway: Gateway;
   readonly organization: { readonly id: string; readonly key: string };
   /** A cluster that is the node of the place. */
   readonly cluster: Body;
 }
 
 /** Opens an organization with a cluster of its own. */
-export async function openSite(place: Place, gateway: RunGateway, cluster: object = {}): Promise<Site> {
+export async function openSite<Gateway extends RunGateway>(
+  place: Place,
+  gateway: Gateway,
+  cluster: object = {},
+): Promise<Site<Gateway>> {
   const { id, management_key: key } = await gateway.made('/v1/organizations', { name: newName() });
   return { place, gateway, organization: { id, key }, cluster: await gateway.cluster(place.server, id, cluster) };
 }
 
 /**
- * One gateway for all tests of a file that neither end it nor change its settings.
+ * One gateway for the tests of a file that neither end it nor change its settings.
  * @returns opens an organization with a cluster for one test
  */
 export function useSites(
@@ -256,7 +325,7 @@ export function useSites(
   beforeAll(async () => {
     const env = await makeEnv();
     const place = await newPlace();
-    shared = { place, gateway: await place.start(env === undefined ? {} : { env }) };
+    shared = { place, gateway: await place.startHere(env === undefined ? {} : { env }) };
   });
   return (cluster) => {
     if (shared === null) throw new Error('the gateway is started before the tests, not while they are collected');
