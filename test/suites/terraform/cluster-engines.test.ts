@@ -74,7 +74,7 @@ it('serves the model of an applied stack, bills it, and removes it when the run 
   expect(engines).toEqual([expect.objectContaining({ id: 'tiny', file: `${id} (stack vllm)` })]);
 
   await gateway.kill();
-  const next = await place.start({ home: gateway.home });
+  const next = await place.startHere({ home: gateway.home });
   // Listed from the first answer on.
   expect(await ids(next)).toContain('tiny');
 
@@ -87,7 +87,7 @@ it('serves the model of an applied stack, bills it, and removes it when the run 
 
 it('serves only engines of runs that a platform administrator requested', async () => {
   const place = await newPlace();
-  const gateway = await place.start();
+  const gateway = await place.startHere();
   const { organization, cluster } = await newCluster(place, gateway);
   const { secret } = await gateway.made('/v1/keys', {
     name: 'of a member',
@@ -107,7 +107,7 @@ it('serves only engines of runs that a platform administrator requested', async 
 
 it('applies no file that nobody has reloaded, and waits for none', async () => {
   const place = await newPlace();
-  const gateway = await place.start();
+  const gateway = await place.startHere();
   const { cluster } = await newCluster(place, gateway);
   await gateway.upload('declares', declaration('one'));
   const external = (id: string): string =>
@@ -131,7 +131,7 @@ it('applies no file that nobody has reloaded, and waits for none', async () => {
 
 it('leaves out an engine that cannot be served, and says why', async () => {
   const place = await newPlace();
-  const gateway = await place.start();
+  const gateway = await place.startHere();
   const { cluster } = await newCluster(place, gateway);
   const declare = async (name: string, value: string) => {
     await gateway.upload(name, `output "engine" {\n  value = ${value}\n}\n`);

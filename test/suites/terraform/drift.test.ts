@@ -50,20 +50,25 @@ const passed = `
 `;
 const empty = 'variable "nothing" { default = 1 }\n';
 
-interface Site {
+interface DriftSite<Gateway extends RunGateway = RunGateway> {
   readonly place: Place;
-  readonly gateway: RunGateway;
+  readonly gateway: Gateway;
   readonly mirror: Mirror;
   readonly receiver: LocalReceiver;
   readonly clusterId: string;
-  readonly env: Readonly<Record<string, string>>;
+  readonly env: Env;
   /** Key of an administrator of the organization. */
   readonly key: string;
   /** Data of the events of a type. */
   readonly events: (type: string) => readonly Body[];
 }
 
-async function newSite(): Promise<Site> {
+type Env = Readonly<Record<string, string>>;
+
+/** @param start a gateway in this process, or one that may be killed */
+async function newSite<Gateway extends RunGateway>(
+  start: (place: Place, env: Env) => Promise<Gateway>,
+): Promise<DriftSite<Gateway>> {
   const mirror = new Mirror();
   ends.push(() => mirror.close());
   await mirror.packed('1.0.0');
@@ -71,7 +76,7 @@ async function newSite(): Promise<Site> {
   ends.push(() => receiver.close());
   const place = await newPlace();
   const env = { HEADGATE_PROVIDER_MIRROR: mirror.folder, HEADGATE_WEBHOOK_HOSTS: receiver.host };
-  const gateway = await place.start({ env });
+  const gateway = await start(place, env);
   const { id: organization } = await gateway.made('/v1/organizations', { name: 'Organization' });
   const created = { name: 'admin', scope: 'management', organization_id: organization };
   const { secret: key } = await gateway.made('/v1/keys', created);
@@ -87,7 +92,8 @@ async function newSite(): Promise<Site> {
   return { place, gateway, mirror, receiver, clusterId, env, key, events };
 }
 
-const applied = async ({ gateway, clusterId }: Site, stack = 'notes'): Promise<Body> =>
+const here = (place: Place, env: Env): Promise<RunGateway> => place.startHere({ env });
+const applied = async ({ gateway, clusterId }: DriftSite, stack = 'notes'): Promise<Body> =>
   gateway.becomes((await gateway.apply(stack, clusterId, {})).id, 'APPLIED');
 const checked = async (gateway: RunGateway, { id }: Body): Promise<Body> =>
   gateway.becomes((await gateway.made(`/v1/runs/${id}/drift-check`)).id, 'PLANNED_AND_FINISHED');
@@ -113,7 +119,7 @@ function driftOfTerraform(mirror: Mirror): Body[] {
 
 describe('a drift check', () => {
   it('shows what Terraform reports, without secrets, and changes nothing', async () => {
-    const site = await newSite();
+    const site = await newSite(here);
     const { gateway, mirror, key, events } = site;
     const run = await applied(site);
     const server = { url: gateway.url, key };
@@ -171,14 +177,14 @@ describe('a drift check', () => {
   });
 
   it('of a stack without resources finds no drift', async () => {
-    const site = await newSite();
+    const site = await newSite(here);
     const run = await applied(site, 'empty');
     await checked(site.gateway, run);
     expect(await site.gateway.run(run.id)).toMatchObject({ status: 'APPLIED', drift: { status: 'none' } });
   });
 
   it('continues after its gateway was killed, is notified once, and comes again by itself', async () => {
-    const site = await newSite();
+    const site = await newSite((own, settings) => own.start({ env: settings }));
     const { place, gateway, mirror, env, events } = site;
     const run = await applied(site);
     mirror.outside(outside);
@@ -186,13 +192,13 @@ describe('a drift check', () => {
     const { id } = await gateway.made(`/v1/runs/${run.id}/drift-check`);
     await eventually(async () => (await gateway.run(id)).phase === 'plan');
     await gateway.kill();
-    const second = await place.start({ home: gateway.home, env });
+    const second = await place.startHere({ home: gateway.home, env });
     mirror.release();
     expect(await second.becomes(id, 'PLANNED_AND_FINISHED')).toMatchObject({ plan: { change: 2, remove: 1 } });
     await expect.poll(() => events('run.drifted'), { timeout: 20_000 }).toMatchObject([{ check_run_id: id }]);
-    await second.kill();
+    await second.stop();
     await place.sql`update runs set drift_tried_at = drift_tried_at - interval '25 hours'`;
-    const third = await place.start({ home: gateway.home, env });
+    const third = await place.startHere({ home: gateway.home, env });
     const regular = await eventually(async () => {
       const { body } = await third.ask('/v1/runs?drift_checks=true');
       return body.data.find(({ created_via: via }: Body) => via === 'drift') ?? null;
