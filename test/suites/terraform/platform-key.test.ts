@@ -33,15 +33,10 @@ async function applied(gateway: RunGateway, clusterId: string, password: string)
   return gateway.becomes(run.id, 'APPLIED');
 }
 
-async function stop({ process }: RunGateway): Promise<void> {
-  process.signal('SIGTERM');
-  await process.exited;
-}
-
 /** A cluster of a gateway under a first key, with a stack on it that was applied twice. */
 async function withState(key: string) {
   const place = await newPlace();
-  const gateway = await place.start({ env: { HEADGATE_PLATFORM_KEY: key } });
+  const gateway = await place.startHere({ env: { HEADGATE_PLATFORM_KEY: key } });
   const { id } = await gateway.made('/v1/organizations', { name: 'Keys' });
   const cluster = await gateway.cluster(place.server, id);
   await gateway.upload('secretive', secretive);
@@ -63,20 +58,20 @@ describe('a replaced platform key', () => {
     };
     const before = await marks();
     expect(before).toHaveLength(1);
-    await stop(gateway);
+    await gateway.stop();
 
-    const rotating = await place.start({ home: gateway.home, env: { HEADGATE_PLATFORM_KEY: `${fresh},${old}` } });
+    const rotating = await place.startHere({ home: gateway.home, env: { HEADGATE_PLATFORM_KEY: `${fresh},${old}` } });
     await eventually(async () => (await marks()).length === 1 && (await marks())[0] !== before[0]);
-    await stop(rotating);
+    await rotating.stop();
 
-    const without = await place.start({ home: gateway.home, env: { HEADGATE_PLATFORM_KEY: fresh } });
+    const without = await place.startHere({ home: gateway.home, env: { HEADGATE_PLATFORM_KEY: fresh } });
     // It opens the inputs of a run of before, and the state.
     const destroying = await without.made(`/v1/runs/${run.id}/destroy`);
     expect(await without.becomes(destroying.id, 'DESTROYED')).toMatchObject({ changes: { remove: 1 } });
     await applied(without, cluster.id, password);
-    await stop(without);
+    await without.stop();
 
-    const wrong = await place.start({ home: gateway.home, env: { HEADGATE_PLATFORM_KEY: old } });
+    const wrong = await place.startHere({ home: gateway.home, env: { HEADGATE_PLATFORM_KEY: old } });
     const body = { cluster_id: cluster.id, inputs: { password } };
     const refused = await wrong.ask('/v1/stacks/secretive/apply', { body });
     expect([refused.status, refused.body.error.code]).toEqual([503, 'SECRETS_UNAVAILABLE']);
@@ -84,25 +79,26 @@ describe('a replaced platform key', () => {
     expect(refused.body.error.message).toContain(`the platform key with the fingerprint ${mark}`);
     expect(refused.body.error.message).toContain(`this gateway has ${before[0]} (HEADGATE_PLATFORM_KEY)`);
     expect((await wrong.ask(`/v1/runs/${run.id}/destroy`, { method: 'POST' })).status).toBe(503);
-    expect(wrong.process.output.stdout).toContain('this gateway cannot encrypt secrets');
+    expect(wrong.output).toContain('this gateway cannot encrypt secrets');
   });
 
   it('leaves runs pending on a gateway with another key until it has the right one', async () => {
     const key = newKey();
     const { place, gateway } = await withState(key);
-    await stop(gateway);
+    await gateway.stop();
     // As another gateway of the database would have queued it.
     await place.sql`
       insert into runs (id, installation_id, cluster_id, organization_id, stack_version_id, operation, status, inputs,
         created_at)
       select gen_random_uuid(), installation_id, cluster_id, organization_id, stack_version_id, 'destroy', 'PENDING',
         inputs, clock_timestamp() from runs order by id desc limit 1`;
-    const wrong = await place.start({ home: gateway.home, env: { HEADGATE_PLATFORM_KEY: newKey() } });
-    await wrong.process.printed(/runs are waiting: this gateway does not have the platform key that encrypts them/);
+    const wrong = await place.startHere({ home: gateway.home, env: { HEADGATE_PLATFORM_KEY: newKey() } });
+    const told = 'runs are waiting: this gateway does not have the platform key that encrypts them';
+    await expect.poll(() => wrong.output).toContain(told);
     const [waiting] = (await wrong.ask('/v1/runs?status=PENDING')).body.data;
     expect(waiting.operation).toBe('destroy');
-    await stop(wrong);
-    const right = await place.start({ home: gateway.home, env: { HEADGATE_PLATFORM_KEY: key } });
+    await wrong.stop();
+    const right = await place.startHere({ home: gateway.home, env: { HEADGATE_PLATFORM_KEY: key } });
     // Sealed for the run that it was copied from, and not for this one.
     const failed = await right.becomes(waiting.id, 'FAILED');
     expect(failed).toMatchObject({ failure_code: 'RUNNER_UNAVAILABLE' });
@@ -127,16 +123,16 @@ describe('a backup', () => {
     }
     for (const clear of ['PRIVATE KEY', key]) expect(text).not.toContain(clear);
     const log = await gateway.log(run.id);
-    await stop(gateway);
+    await gateway.stop();
 
     const copy = await createTestDatabase();
     cleanups.push(() => copy.drop());
     const restored = await runCli(['restore', file, '--replace'], { env: { ...env, DATABASE_URL: copy.url } });
     expect(restored).toMatchObject({ code: 0 });
-    const moved = await place.start({ env: { DATABASE_URL: copy.url, HEADGATE_PLATFORM_KEY: key } });
+    const moved = await place.startHere({ databaseUrl: copy.url, env: { HEADGATE_PLATFORM_KEY: key } });
     expect(await moved.log(run.id)).toEqual(log);
     const destroying = await moved.made(`/v1/runs/${run.id}/destroy`);
     expect(await moved.becomes(destroying.id, 'DESTROYED')).toMatchObject({ changes: { remove: 1 } });
-    await stop(moved);
+    await moved.stop();
   });
 });

@@ -1,25 +1,21 @@
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterAll, describe, expect, it } from 'vitest';
 import { type Body, eventually } from '#test/inference/inference-gateway.ts';
 import { host, Mirror } from './provider/mirror.ts';
-import { type Place, type RunGateway, usePlace } from '#test/terraform/run-gateway.ts';
+import { openSite, type Site, usePlace, useSites } from '#test/terraform/run-gateway.ts';
 
 const newPlace = usePlace();
-const mirrors: Mirror[] = [];
-afterEach(() => {
-  for (const mirror of mirrors.splice(0)) mirror.close();
+let mirror: Mirror | null = null;
+const newSite = useSites(() => {
+  mirror = new Mirror();
+  return { HEADGATE_PROVIDER_MIRROR: mirror.folder };
 });
+afterAll(() => mirror?.close());
 
-function newMirror(): Mirror {
-  const mirror = new Mirror();
-  mirrors.push(mirror);
-  return mirror;
-}
-
-const noteStack = (constraint = '>= 1.0'): string => `
+const noteStack = (source: string, constraint: string): string => `
 terraform {
   required_providers {
     tiny = {
-      source  = "example/tiny"
+      source  = "${source}"
       version = "${constraint}"
     }
   }
@@ -29,23 +25,34 @@ resource "tiny_note" "one" { text = var.words }
 output "text" { value = tiny_note.one.text }
 `;
 
-interface Bench {
-  readonly place: Place;
-  readonly gateway: RunGateway;
-  readonly clusterId: string;
+/** The mirror of all tests, where a test has a provider of its own: the same program in another namespace. */
+interface Bench extends Site {
+  /** Its source, such as `example1/tiny`. It is also a part of the name of the stack `note`. */
+  readonly source: string;
+  readonly note: string;
+  readonly packed: (version: string, comment?: string) => Promise<void>;
+  readonly unpacked: (version: string) => void;
+  /** A module with a resource of the provider. */
+  readonly module: (constraint?: string) => string;
 }
 
-async function withMirror(mirror: Mirror | string): Promise<Bench> {
-  const place = await newPlace();
-  const folder = typeof mirror === 'string' ? mirror : mirror.folder;
-  const gateway = await place.start({ env: { HEADGATE_PROVIDER_MIRROR: folder } });
-  const { id } = await gateway.made('/v1/organizations', { name: 'Providers' });
-  const cluster = await gateway.cluster(place.server, id);
-  return { place, gateway, clusterId: cluster.id };
+let count = 0;
+async function newBench(): Promise<Bench> {
+  const namespace = `example${(count += 1)}`;
+  const source = `${namespace}/tiny`;
+  const site = await newSite();
+  return {
+    ...site,
+    source,
+    note: `note-${count}`,
+    packed: async (version, comment = '') => mirror?.packed(version, { comment, namespace }),
+    unpacked: (version) => mirror?.unpacked(version, { namespace }),
+    module: (constraint = '>= 1.0') => noteStack(source, constraint),
+  };
 }
 
-async function ended({ gateway, clusterId }: Bench, stack: string, inputs: object = {}): Promise<Body> {
-  const { id } = await gateway.apply(stack, clusterId, inputs);
+async function ended({ gateway, cluster }: Bench, stack: string, inputs: object = {}): Promise<Body> {
+  const { id } = await gateway.apply(stack, cluster.id, inputs);
   return gateway.becomes(id, 'APPLIED', 'FAILED');
 }
 
@@ -54,39 +61,39 @@ const initOf = async ({ gateway }: Bench, { id }: Body): Promise<string> =>
 
 describe('a provider mirror folder', () => {
   it('is named in the error of an apply when it is missing', async () => {
-    const { gateway, clusterId } = await withMirror('/nonexistent/mirror');
-    const body = { cluster_id: clusterId, inputs: { folder: '/tmp/x', slots: 1 } };
+    const place = await newPlace();
+    const env = { HEADGATE_PROVIDER_MIRROR: '/nonexistent/mirror' };
+    const { gateway, cluster } = await openSite(place, await place.startHere({ env }));
+    const body = { cluster_id: cluster.id, inputs: { folder: '/tmp/x', slots: 1 } };
     const refused = await gateway.ask('/v1/stacks/scheduler/apply', { body });
     expect([refused.status, refused.body.error.code]).toEqual([503, 'RUNNER_UNAVAILABLE']);
     expect(refused.body.error.message).toContain('HEADGATE_PROVIDER_MIRROR is /nonexistent/mirror');
   });
 
   it('without a required provider fails the run, with the provider and the setting', async () => {
-    const mirror = newMirror();
-    const bench = await withMirror(mirror);
-    const pushed = await bench.gateway.upload('note', noteStack());
-    const provider = { source: 'example/tiny', version: '>= 1.0' };
+    const bench = await newBench();
+    const pushed = await bench.gateway.upload(bench.note, bench.module());
+    const provider = { source: bench.source, version: '>= 1.0' };
     expect(pushed.body.providers).toEqual([{ ...provider, in_mirror: false }]);
-    const missing = await ended(bench, 'note');
+    const missing = await ended(bench, bench.note);
     expect(missing).toMatchObject({ status: 'FAILED', failure_code: 'INIT_FAILED' });
-    expect(missing.failure_message).toContain(`provider ${host}/example/tiny was not found`);
+    expect(missing.failure_message).toContain(`provider ${host}/${bench.source} was not found`);
     expect(missing.failure_message).toContain('HEADGATE_PROVIDER_MIRROR');
-    mirror.unpacked('1.0.0');
-    await eventually(async () => (await bench.gateway.ask('/v1/stacks/note')).body.providers[0].in_mirror);
-    await bench.gateway.upload('later', noteStack('>= 2.0'));
+    bench.unpacked('1.0.0');
+    await eventually(async () => (await bench.gateway.ask(`/v1/stacks/${bench.note}`)).body.providers[0].in_mirror);
+    await bench.gateway.upload('later', bench.module('>= 2.0'));
     const older = await ended(bench, 'later');
     expect(older).toMatchObject({ status: 'FAILED', failure_code: 'INIT_FAILED' });
-    expect(older.failure_message).toMatch(/example\/tiny.*>= 2\.0/);
+    expect(older.failure_message).toMatch(new RegExp(`${bench.source}.*>= 2\\.0`));
   });
 
   it.each(['packed', 'unpacked'] as const)(
     'that is %s is used by a run in bubblewrap, and no other source',
     async (layout) => {
-      const mirror = newMirror();
-      await mirror[layout]('1.0.0');
-      const bench = await withMirror(mirror);
-      await bench.gateway.upload('note', noteStack());
-      const applied = await ended(bench, 'note', { words: 'from a provider' });
+      const bench = await newBench();
+      await bench[layout]('1.0.0');
+      await bench.gateway.upload(bench.note, bench.module());
+      const applied = await ended(bench, bench.note, { words: 'from a provider' });
       expect(applied).toMatchObject({ status: 'APPLIED', failure_message: null, changes: { add: 1 } });
       expect(applied.outputs.text).toEqual({ sensitive: false, value: 'from a provider' });
       const destroying = await bench.gateway.made(`/v1/runs/${applied.id}/destroy`);
@@ -95,54 +102,52 @@ describe('a provider mirror folder', () => {
   );
 
   it('is used in the version of the last run, even if it has a newer one', async () => {
-    const mirror = newMirror();
-    await mirror.packed('1.0.0');
-    const bench = await withMirror(mirror);
-    await bench.gateway.upload('note', noteStack());
-    await ended(bench, 'note');
-    await mirror.packed('1.1.0');
-    const again = await ended(bench, 'note', { words: 'changed' });
+    const bench = await newBench();
+    await bench.packed('1.0.0');
+    await bench.gateway.upload(bench.note, bench.module());
+    await ended(bench, bench.note);
+    await bench.packed('1.1.0');
+    const again = await ended(bench, bench.note, { words: 'changed' });
     expect(again.status).toBe('APPLIED');
     expect(await initOf(bench, again)).toMatch(/v1\.0\.0/);
     expect(await initOf(bench, again)).not.toMatch(/v1\.1\.0/);
     const [row] = await bench.place.sql<{ lock: string }[]>`
-      select encode(lock_file, 'escape') as lock from stack_states order by serial desc limit 1`;
+      select encode(lock_file, 'escape') as lock from stack_states s join runs r using (installation_id)
+      where r.id = ${again.id.replace('run_', '')}::uuid order by serial desc limit 1`;
     expect(row?.lock).toContain('"1.0.0"');
 
     // Another version of the stack chooses anew.
-    const newer = await bench.gateway.upload('note', noteStack('>= 1.1'));
+    const newer = await bench.gateway.upload(bench.note, bench.module('>= 1.1'));
     expect(newer.status).toBe(200);
-    const chosen = await ended(bench, 'note', { words: 'newer' });
+    const chosen = await ended(bench, bench.note, { words: 'newer' });
     expect(chosen).toMatchObject({ status: 'APPLIED', failure_message: null });
     expect(await initOf(bench, chosen)).toMatch(/v1\.1\.0/);
   });
 
   it('is used by a later run only with the same packages', async () => {
-    const mirror = newMirror();
-    await mirror.packed('1.0.0');
-    const bench = await withMirror(mirror);
-    await bench.gateway.upload('note', noteStack());
-    await ended(bench, 'note');
+    const bench = await newBench();
+    await bench.packed('1.0.0');
+    await bench.gateway.upload(bench.note, bench.module());
+    await ended(bench, bench.note);
     // A package of the same version that is another one is not taken.
-    await mirror.packed('1.0.0', '# repacked\n');
-    const repacked = await ended(bench, 'note', { words: 'again' });
+    await bench.packed('1.0.0', '# repacked\n');
+    const repacked = await ended(bench, bench.note, { words: 'again' });
     expect(repacked).toMatchObject({ status: 'FAILED', failure_code: 'INIT_FAILED' });
-    expect(repacked.failure_message).toMatch(/example\/tiny.*checksums/);
+    expect(repacked.failure_message).toMatch(new RegExp(`${bench.source}.*checksums`));
   });
 
   it('must match the lock file of a package', async () => {
-    const mirror = newMirror();
-    mirror.unpacked('1.0.0');
-    const bench = await withMirror(mirror);
-    const lock = `provider "${host}/example/tiny" {
+    const bench = await newBench();
+    bench.unpacked('1.0.0');
+    const lock = `provider "${host}/${bench.source}" {
   version = "1.0.0"
   hashes  = ["h1:${Buffer.alloc(32, 7).toString('base64')}"]
 }
 `;
-    const pushed = await bench.gateway.upload('locked', noteStack(), { '.terraform.lock.hcl': lock });
+    const pushed = await bench.gateway.upload('locked', bench.module(), { '.terraform.lock.hcl': lock });
     expect(pushed.status).toBe(201);
     const refused = await ended(bench, 'locked');
     expect(refused).toMatchObject({ status: 'FAILED', failure_code: 'INIT_FAILED' });
-    expect(refused.failure_message).toMatch(/example\/tiny.*checksums/);
+    expect(refused.failure_message).toMatch(new RegExp(`${bench.source}.*checksums`));
   });
 });

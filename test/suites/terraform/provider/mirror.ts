@@ -8,7 +8,7 @@ import { packZip } from '#base/zip.ts';
 const platform = `linux_${arch === 'x64' ? 'amd64' : arch}`;
 export const host = 'registry.terraform.io';
 
-/** A folder of provider packages, with `example/tiny` in versions that a test wants. */
+/** A folder of provider packages, with `example/tiny`, or the same of other namespaces, in versions that a test wants. */
 export class Mirror {
   readonly folder = mkdtempSync('/var/tmp/hg-mirror-');
   readonly #program: string;
@@ -33,16 +33,17 @@ export class Mirror {
   }
 
   /** As `terraform providers mirror` fills it. */
-  async packed(version: string, comment = ''): Promise<void> {
+  async packed(version: string, { comment = '', namespace = 'example' } = {}): Promise<void> {
     const bytes = Buffer.from(this.#program + comment);
     const path = `terraform-provider-tiny_v${version}`;
     const zip = await packZip([{ path, bytes, isExecutable: true }], { compress: true });
-    mkdirSync(this.#providerDir, { recursive: true });
-    writeFileSync(join(this.#providerDir, `terraform-provider-tiny_${version}_${platform}.zip`), zip);
+    const folder = this.#folderOf(namespace);
+    mkdirSync(folder, { recursive: true });
+    writeFileSync(join(folder, `terraform-provider-tiny_${version}_${platform}.zip`), zip);
   }
 
-  unpacked(version: string): void {
-    const folder = join(this.#providerDir, version, platform);
+  unpacked(version: string, { namespace = 'example' } = {}): void {
+    const folder = join(this.#folderOf(namespace), version, platform);
     mkdirSync(folder, { recursive: true });
     writeFileSync(join(folder, `terraform-provider-tiny_v${version}`), this.#program, { mode: 0o755 });
   }
@@ -61,8 +62,8 @@ export class Mirror {
     rmSync(join(this.folder, 'hold'), { force: true });
   }
 
-  get #providerDir(): string {
-    return join(this.folder, host, 'example', 'tiny');
+  #folderOf(namespace: string): string {
+    return join(this.folder, host, namespace, 'tiny');
   }
 
   close(): void {
