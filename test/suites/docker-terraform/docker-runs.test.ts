@@ -4,7 +4,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Body, eventually } from '#test/inference/inference-gateway.ts';
 import { startRedis, type TestRedis } from '#test/redis.ts';
 import { rowsOf } from '#test/terraform/printed.ts';
-import { type RunGateway, usePlace, waitingStack } from '#test/terraform/run-gateway.ts';
+import { type RunGateway, usePlace } from '#test/terraform/run-gateway.ts';
+import { waitingStack } from '#test/terraform/waiting-stacks.ts';
 import { runImage } from './images.ts';
 import { useRunFloor } from './run-floor.ts';
 
@@ -88,7 +89,7 @@ describe('a rejected run in containers', () => {
       HEADGATE_RUNS_IMAGE: 'headgate-test/missing:1',
       HEADGATE_TERRAFORM_BIN: '/nonexistent/terraform',
     };
-    const gateway = await place.start({ home: floor.home(), env });
+    const gateway = await place.startHere({ home: floor.home(), env });
     const cluster = await newCluster(gateway);
     const answer = await eventually(async () => {
       const found = await gateway.ask('/v1/stacks/scheduler/apply', { body: { cluster_id: cluster.id } });
@@ -103,7 +104,7 @@ describe('a rejected run in containers', () => {
 describe('a stack applied in containers', () => {
   it('installs its software on two nodes, removes it, and leaves nothing on the host', async () => {
     const place = await newPlace();
-    const gateway = await place.start({ home: floor.home(), env: floor.env });
+    const gateway = await place.startHere({ home: floor.home(), env: floor.env });
     const folder = floor.folder();
     const run = await begin(gateway, 'every', everyNode, { folder });
     const applied = await gateway.becomes(run.id, 'APPLIED');
@@ -113,13 +114,13 @@ describe('a stack applied in containers', () => {
     await gateway.becomes(destroying.id, 'DESTROYED');
     expect(['n0', 'n1'].map((name) => existsSync(join(folder, name)))).toEqual([false, false]);
     await floor.leavesNothing();
-    expect(gateway.process.output.stdout).toContain('this host accepts runs');
+    expect(gateway.output).toContain('this host accepts runs');
     expect(floor.refused).toEqual([]);
   });
 
   it('shows its plan, waits without anything on the host, and applies the plan, also that of a destroy', async () => {
     const place = await newPlace();
-    const gateway = await place.start({ home: floor.home(), env: floor.env });
+    const gateway = await place.startHere({ home: floor.home(), env: floor.env });
     const folder = floor.folder();
     const cluster = await newCluster(gateway);
     await gateway.upload('planned', everyNode);
@@ -226,7 +227,7 @@ describe('a run above its limits', () => {
     const place = await newPlace();
     const env = { ...floor.env, HEADGATE_RUNS_AT_ONCE: '3', HEADGATE_RUNS_MEMORY_MIB: '160' };
     const own = Object.fromEntries(Object.entries(env).filter(([name]) => name !== 'HEADGATE_RUNS_NETWORK'));
-    const gateway = await place.start({ home: floor.home(), env: own });
+    const gateway = await place.startHere({ home: floor.home(), env: own });
     const hungry = await begin(gateway, 'hungry', programStack('tail /dev/zero'));
     const bomb = programStack(
       'for i in $(seq 1 700); do sleep 60 >/dev/null 2>&1 & done',
@@ -248,7 +249,7 @@ describe('a run above its limits', () => {
 describe('a cancel during apply', () => {
   it('stops the processes on the node, and keeps the created resources for a destroy', async () => {
     const place = await newPlace();
-    const gateway = await place.start({ home: floor.home(), env: floor.env });
+    const gateway = await place.startHere({ home: floor.home(), env: floor.env });
     const folder = floor.folder();
     const run = await begin(gateway, 'waiting', waitingStack(), { folder });
     await gateway.prints(run.id, 'row 200.');
@@ -271,7 +272,7 @@ describe('kill -9 of the gateway during apply', () => {
     await first.kill();
     // It goes on while nobody looks. The second has a folder of its own: the place is the Docker engine.
     open(folder);
-    const second = await place.start({ home: floor.home(), env: floor.env });
+    const second = await place.startHere({ home: floor.home(), env: floor.env });
     await place.lapse();
     await second.becomes(run.id, 'APPLIED');
     expect(rowsOf(await second.log(run.id))).toEqual(rows);
@@ -284,8 +285,8 @@ describe('two gateways and two hosts', () => {
   it('share runs evenly, run none twice, and fail the runs of a dead host, whose state is kept', async () => {
     const place = await newPlace();
     const env = { ...floor.env, REDIS_URL: redis.url, HEADGATE_RUNS_AT_ONCE: '2' };
-    const gateways = [await place.start({ home: floor.home(2), env }), await place.start({ home: floor.home(2), env })];
-    const [first] = gateways as [RunGateway, RunGateway];
+    const first = await place.startHere({ home: floor.home(2), env });
+    await place.startHere({ home: floor.home(2), env });
     const started: Body[] = [];
     for (let index = 0; index < 4; index += 1) started.push(await begin(first, 'endless', endless));
     for (const { id } of started) await first.prints(id, 'it runs.');
@@ -307,7 +308,7 @@ describe('two gateways and two hosts', () => {
     for (const id of onSecond) expect((await first.run(id)).status).toBe('APPLYING');
     await place.lapse(16);
     // A gateway that starts looks at once for what was given up, and others within a minute.
-    const third = await place.start({ home: floor.home(2), env });
+    const third = await place.startHere({ home: floor.home(2), env });
     for (const id of onSecond) {
       expect(await third.becomes(id, 'FAILED')).toMatchObject({
         failure_code: 'INTERRUPTED',
@@ -318,7 +319,7 @@ describe('two gateways and two hosts', () => {
       (await place.sql`select distinct installation_id from stack_states where resources > 0`).length;
     const before = await states();
     await floor.dockers[1].start();
-    await place.start({ home: floor.home(2), env });
+    await place.startHere({ home: floor.home(2), env });
     // The knowledge of its containers is on record then.
     await floor.leavesNothing(floor.dockers[1]);
     expect(await states()).toBe(before + onSecond.length);

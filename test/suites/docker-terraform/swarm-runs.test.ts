@@ -9,7 +9,8 @@ import { type Body, eventually } from '#test/inference/inference-gateway.ts';
 import { image as gateImage } from '#test/docker/docker-drivers.ts';
 import { adminKey, startSwarm, type SwarmGateway, type TestSwarm } from '#test/docker/swarm-machines.ts';
 import { rowsOf } from '#test/terraform/printed.ts';
-import { RunClient, waitingStack } from '#test/terraform/run-gateway.ts';
+import { RunClient } from '#test/terraform/run-gateway.ts';
+import { waitingStack } from '#test/terraform/waiting-stacks.ts';
 import { importRunImages, runImage } from './images.ts';
 import { siteNetwork, startNodes } from './run-floor.ts';
 

@@ -3,7 +3,8 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import type { Body } from '#test/inference/inference-gateway.ts';
 import { rowsOf } from '#test/terraform/printed.ts';
-import { usePlace, waitingStack } from '#test/terraform/run-gateway.ts';
+import { usePlace } from '#test/terraform/run-gateway.ts';
+import { waitingStack } from '#test/terraform/waiting-stacks.ts';
 
 const newPlace = usePlace();
 const rows = Array.from({ length: 400 }, (_, index) => index + 1);
@@ -56,7 +57,7 @@ describe('kill -9 of the gateway', () => {
     touch(before.folder, 'go');
     // It does not wait for the leases of the one before it.
     await place.lapse(-60);
-    const second = await place.start({ home: first.home, env });
+    const second = await place.startHere({ home: first.home, env });
     await second.becomes(destroying.id, 'DESTROYED');
     expect(existsSync(join(destroyed.folder, 'software'))).toBe(false);
     await second.becomes(canceled.run.id, 'CANCELED');

@@ -48,7 +48,7 @@ const module = `
 
 const newSite = useSites();
 
-/** What `planned` is applied to: a cluster of its own, with a folder on its node. */
+/** Applies `planned` to the cluster of a site, with a folder on its node. */
 function preparePlanned<Gateway extends RunGateway>({ place, gateway, cluster }: Site<Gateway>) {
   const folder = place.folder();
   const apply = (more: object, inputs: object = {}): Promise<Body> =>

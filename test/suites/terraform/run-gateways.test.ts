@@ -4,7 +4,8 @@ import { afterAll, beforeAll, expect, describe, it } from 'vitest';
 import { type Body, eventually } from '#test/inference/inference-gateway.ts';
 import { startRedis, type TestRedis } from '#test/redis.ts';
 import { rowsOf } from '#test/terraform/printed.ts';
-import { usePlace, waitingStack } from '#test/terraform/run-gateway.ts';
+import { usePlace } from '#test/terraform/run-gateway.ts';
+import { waitingStack } from '#test/terraform/waiting-stacks.ts';
 
 const newPlace = usePlace();
 const rows = Array.from({ length: 400 }, (_, index) => index + 1);
@@ -29,7 +30,7 @@ describe('two gateways on one database', () => {
   it('share runs, run none twice, and one ends the runs of the other after its death', async () => {
     const place = await newPlace();
     const env = { REDIS_URL: redis.url, HEADGATE_RUNS_AT_ONCE: '2' };
-    const [first, second] = [await place.start({ env }), await place.start({ env })];
+    const [first, second] = [await place.startHere({ env }), await place.start({ env })];
     const { id } = await first.made('/v1/organizations', { name: 'Shared' });
     await first.upload('waiting', waitingStack());
     const started: { run: Body; folder: string }[] = [];
@@ -76,7 +77,7 @@ describe('two gateways on one database', () => {
       (await place.sql`select distinct installation_id from stack_states where resources > 0`).length;
     expect(await installed()).toBe(kept.length);
     // It comes back after all: what its folders know of what was made is on record then, and can be removed.
-    const again = await place.start({ env, home: second.home });
+    const again = await place.startHere({ env, home: second.home });
     await eventually(async () => (await installed()) === started.length);
     for (const { run, folder } of lost) {
       const destroying = await again.made(`/v1/runs/${run.id}/destroy`);

@@ -6,17 +6,8 @@ import { isAlive } from '#test/programs/gateway-process.ts';
 import { freePort } from '#test/free-port.ts';
 import { type Body, eventually } from '#test/inference/inference-gateway.ts';
 import { rowsOf } from '#test/terraform/printed.ts';
-import {
-  followLog,
-  heldInInit,
-  heldInPlan,
-  openSite,
-  type Place,
-  type RunGateway,
-  useSites,
-  usePlace,
-  waitingStack,
-} from '#test/terraform/run-gateway.ts';
+import { followLog, openSite, type Place, type RunGateway, useSites, usePlace } from '#test/terraform/run-gateway.ts';
+import { heldInInit, heldInPlan, waitingStack } from '#test/terraform/waiting-stacks.ts';
 import { SshServer } from '#test/terraform/terraform.ts';
 
 const newPlace = usePlace();

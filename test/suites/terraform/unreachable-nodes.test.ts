@@ -1,13 +1,13 @@
 import { createServer } from 'node:net';
-import { afterEach, expect, it } from 'vitest';
+import { afterEach, beforeAll, expect, it } from 'vitest';
 import { freePort } from '#test/free-port.ts';
 import type { Body } from '#test/inference/inference-gateway.ts';
-import { nodeOf, type RunGateway, usePlace } from '#test/terraform/run-gateway.ts';
+import { nodeOf, type Site, useSites } from '#test/terraform/run-gateway.ts';
 import { SshServer } from '#test/terraform/terraform.ts';
 
 /** Errors of a run about nodes that it cannot log in to: the cause, and how to fix it. */
 
-const newPlace = usePlace();
+const newSite = useSites();
 const cleanups: (() => Promise<unknown>)[] = [];
 afterEach(async () => {
   for (const cleanup of cleanups.splice(0)) await cleanup();
@@ -36,27 +36,20 @@ resource "terraform_data" "login" {
 }
 `;
 
-interface Site {
-  readonly gateway: RunGateway;
-  readonly organizationId: string;
-}
-
 /** Applies to one node. @returns the run that has ended */
-async function applied({ gateway, organizationId }: Site, node: object, server: SshServer | null): Promise<Body> {
-  const body = { name: `c${Math.random()}`.replace('.', ''), organization_id: organizationId, nodes: [node] };
+async function applied({ gateway, organization }: Site, node: object, server: SshServer | null): Promise<Body> {
+  const body = { name: `c${Math.random()}`.replace('.', ''), organization_id: organization.id, nodes: [node] };
   const cluster = await gateway.made('/v1/clusters', body);
   server?.authorize(cluster.access_identity.public_key);
   const { id } = await gateway.apply('login', cluster.id, {});
   return gateway.becomes(id, 'APPLIED', 'FAILED');
 }
 
-async function newSite(): Promise<Site & { readonly server: SshServer }> {
-  const place = await newPlace();
-  const gateway = await place.start();
-  const { id } = await gateway.made('/v1/organizations', { name: `Organization ${Math.random()}` });
-  expect((await gateway.upload('login', stack)).status).toBe(201);
-  return { gateway, organizationId: id, server: place.server };
-}
+beforeAll(async () => {
+  const { gateway } = await newSite();
+  const { status, body } = await gateway.upload('login', stack);
+  if (status !== 201) throw new Error(JSON.stringify(body));
+});
 
 const failure = ({ status, failure_code: code, failure_message: message }: Body): unknown => [status, code, message];
 const says = (text: RegExp): unknown => ['FAILED', 'APPLY_FAILED', expect.stringMatching(text)];
@@ -64,7 +57,7 @@ const says = (text: RegExp): unknown => ['FAILED', 'APPLY_FAILED', expect.string
 it('names the closed port, the silent port, and the user whose file lacks the key', async () => {
   const site = await newSite();
   const closed = await freePort();
-  const refused = await applied(site, nodeOf(site.server, { ssh_port: closed }), null);
+  const refused = await applied(site, nodeOf(site.place.server, { ssh_port: closed }), null);
   expect(failure(refused)).toEqual(
     says(
       new RegExp(
@@ -80,12 +73,12 @@ it('names the closed port, the silent port, and the user whose file lacks the ke
   cleanups.push(() => new Promise((resolve) => silent.close(resolve)));
   const address = silent.address();
   if (address === null || typeof address === 'string') throw new Error('it does not listen');
-  const mute = await applied(site, nodeOf(site.server, { ssh_port: address.port }), null);
+  const mute = await applied(site, nodeOf(site.place.server, { ssh_port: address.port }), null);
   expect(failure(mute)).toEqual(
     says(new RegExp(`127\\.0\\.0\\.1, port ${address.port}, did not respond .*check that the machine runs`)),
   );
 
-  const locked = await applied(site, nodeOf(site.server), null);
+  const locked = await applied(site, nodeOf(site.place.server), null);
   expect(failure(locked)).toEqual(
     says(/127\.0\.0\.1, port \d+, rejected the login of \S+: add the public_key of .* to ~\/\.ssh\/authorized_keys/),
   );
