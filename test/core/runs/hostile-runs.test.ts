@@ -72,7 +72,7 @@ describe('a module', () => {
   });
 
   it('cannot fill the database with very short lines', async () => {
-    const runs = bench.gateway({ findRunner: found(printing(Buffer.from('y\n'.repeat(300_000)))) });
+    const runs = bench.gateway({ findRunner: found(printing(Buffer.from('y\n'.repeat(60_000)))) });
     const run = await bench.apply(runs, bench.stack(''));
     const { logLines, status } = await bench.ended(runs, run);
     expect(status).toBe('APPLIED');

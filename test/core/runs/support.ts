@@ -262,6 +262,6 @@ async function until<T>(look: () => Promise<T | null>): Promise<T> {
   for (;;) {
     const seen = await look();
     if (seen !== null) return seen;
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await new Promise((resolve) => setTimeout(resolve, 100));
   }
 }

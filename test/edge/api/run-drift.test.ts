@@ -4,7 +4,7 @@ import { say } from '#test/cli/in-process.ts';
 import { type Body, eventually, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
 import { makePerson, signInPerson } from '#test/portal/visitor.ts';
 import { packOf } from '#test/stacks/raw-zip.ts';
-import { useRunsFolder } from '#test/runs-folder.ts';
+import { runPauseMs, useRunsFolder } from '#test/runs-folder.ts';
 
 /**
  * Drift checks in the API, the portal and the command line. Drift appears by changing what a check has counted: the suite
@@ -36,7 +36,7 @@ const ended = (id: string): Promise<Body> =>
   eventually(async () => {
     const run = await ask(`/v1/runs/${id}`);
     return run.ended_at === null ? null : run;
-  });
+  }, runPauseMs);
 const applied = async (more: object = {}): Promise<Body> => ended((await apply(await cluster(), more)).id);
 /** Checks a run, and lets the check have counted a changed and a deleted resource. */
 async function drifted(id: string): Promise<Body> {

@@ -5,7 +5,7 @@ import { say } from '#test/cli/in-process.ts';
 import { type Body, eventually, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
 import { makePerson, signInPerson } from '#test/portal/visitor.ts';
 import { packOf } from '#test/stacks/raw-zip.ts';
-import { useRunsFolder } from '#test/runs-folder.ts';
+import { runPauseMs, useRunsFolder } from '#test/runs-folder.ts';
 
 /** The expiry of runs, in the API, the portal and the command line, of a gateway whose jobs run. */
 
@@ -36,7 +36,7 @@ const ended = (id: string): Promise<Body> =>
   eventually(async () => {
     const run = await ask(`/v1/runs/${id}`);
     return run.ended_at === null ? null : run;
-  });
+  }, runPauseMs);
 const inSeconds = (seconds: number): string => new Date(Date.now() + seconds * 1000).toISOString();
 
 beforeAll(async () => {

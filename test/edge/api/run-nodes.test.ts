@@ -2,7 +2,7 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { packOf } from '#test/stacks/raw-zip.ts';
 import { freePort } from '#test/free-port.ts';
 import { type Body, eventually, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
-import { useRunsFolder } from '#test/runs-folder.ts';
+import { runPauseMs, useRunsFolder } from '#test/runs-folder.ts';
 
 /** Resources on a node belong to that machine, and not to its name; with real Terraform in bubblewrap. */
 
@@ -47,7 +47,7 @@ const ended = (id: string): Promise<Body> =>
   eventually(async () => {
     const { body } = await ask(`/v1/runs/${id}`, { key: mine.key });
     return body.ended_at === null ? null : body;
-  });
+  }, runPauseMs);
 
 const apply = (name: string): Promise<Body> => applyStack('where', { node: name });
 

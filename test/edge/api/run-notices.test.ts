@@ -3,7 +3,7 @@ import { type LocalReceiver, startLocalReceiver } from '#test/alerts/local-recei
 import { verified } from '#test/alerts/receiver.ts';
 import { type Body, eventually, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
 import { packOf } from '#test/stacks/raw-zip.ts';
-import { useRunsFolder } from '#test/runs-folder.ts';
+import { runPauseMs, useRunsFolder } from '#test/runs-folder.ts';
 
 /** Webhooks about runs, of a gateway whose jobs run. */
 
@@ -46,7 +46,7 @@ const ended = (id: string): Promise<Body> =>
   eventually(async () => {
     const run = await ask(`/v1/runs/${id}`);
     return run.ended_at === null ? null : run;
-  });
+  }, runPauseMs);
 
 async function makeTenant(): Promise<Tenant> {
   const organization = await openOrganization(bench.gateway, '5');

@@ -4,7 +4,7 @@ import { formatId, parseId, uuidv7 } from '#base/id.ts';
 import { dropOldLogs } from '#core/runs/lifecycle/old-logs.ts';
 import { packOf } from '#test/stacks/raw-zip.ts';
 import { type Body, eventually, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
-import { useRunsFolder } from '#test/runs-folder.ts';
+import { runPauseMs, useRunsFolder } from '#test/runs-folder.ts';
 
 /** Readers and authors of runs while keys are revoked and clusters go from one organization to another. */
 
@@ -48,7 +48,7 @@ const ended = (id: string): Promise<Body> =>
   eventually(async () => {
     const { body } = await ask(`/v1/runs/${id}`);
     return body.ended_at === null ? null : body;
-  });
+  }, runPauseMs);
 
 /** A log that is read until somebody ends it. */
 async function follow(id: string, key: string, headers: object = {}) {

@@ -3,7 +3,7 @@ import { packOf } from '#test/stacks/raw-zip.ts';
 import { type Body, eventually, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
 import { say } from '#test/cli/in-process.ts';
 import { makePerson, signInPerson } from '#test/portal/visitor.ts';
-import { useRunsFolder } from '#test/runs-folder.ts';
+import { runPauseMs, useRunsFolder } from '#test/runs-folder.ts';
 
 /** Fields of a run that describe it: version, inputs, author, plan, and its place in the queue. */
 
@@ -43,7 +43,7 @@ const ended = (id: string): Promise<Body> =>
   eventually(async () => {
     const run = await ask(`/v1/runs/${id}`);
     return run.ended_at === null ? null : run;
-  });
+  }, runPauseMs);
 const idsOf = async (query: string, key = mine.key): Promise<string[]> =>
   (await ask(`/v1/runs?${query}`, { key })).data.map(({ id }: Body) => id);
 

@@ -2,7 +2,7 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { parseId } from '#base/id.ts';
 import { packOf } from '#test/stacks/raw-zip.ts';
 import { type Body, eventually, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
-import { useRunsFolder } from '#test/runs-folder.ts';
+import { runPauseMs, useRunsFolder } from '#test/runs-folder.ts';
 
 /** A gateway that applies stacks with real Terraform in bubblewrap, from a request to what it leaves. */
 
@@ -43,7 +43,7 @@ const ended = (id: string): Promise<Body> =>
   eventually(async () => {
     const { body } = await ask(`/v1/runs/${id}`, { key: mine.key });
     return body.ended_at === null ? null : body;
-  });
+  }, runPauseMs);
 
 const eventsOf = async (id: string, headers: object = {}): Promise<string> =>
   (await ask(`/v1/runs/${id}/logs`, { key: mine.key, headers: { accept: 'text/event-stream', ...headers } })).body;
