@@ -23,10 +23,15 @@ const globalSetup = ['test/support/global-setup.ts'];
 /** And one Docker engine. */
 const dockerSetup = [...globalSetup, 'test/support/docker-setup.ts'];
 
+/** And a model whose tokens cost little. */
+const vllmSetup = [...globalSetup, 'test/suites/vllm/setup.ts'];
+
 const setups: Readonly<Record<string, string[]>> = {
   compose: [...globalSetup, 'test/suites/compose/setup.ts'],
   docker: dockerSetup,
-  'docker-vllm': dockerSetup,
+  vllm: vllmSetup,
+  'vllm-older': vllmSetup,
+  'docker-vllm': [...dockerSetup, 'test/suites/vllm/setup.ts'],
   'docker-terraform': dockerSetup,
 };
 

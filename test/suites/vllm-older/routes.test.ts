@@ -1,1 +1,3 @@
-import '../vllm/routes.test.ts';
+import { describeRoutes } from '../vllm/routes.ts';
+
+describeRoutes();

@@ -1,5 +1,6 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { type Tensor, writeTensors } from './safetensors.ts';
 
 interface Config {
   readonly num_hidden_layers: number;
@@ -14,15 +15,11 @@ export function writeAdapter(folder: string, modelFolder: string): void {
   const config = JSON.parse(readFileSync(join(modelFolder, 'config.json'), 'utf8')) as Config;
   const { num_hidden_layers: layers, hidden_size: hidden, head_dim: head } = config;
   const widths = { q_proj: config.num_attention_heads * head, v_proj: config.num_key_value_heads * head };
-  const header: Record<string, unknown> = {};
-  const parts: Buffer[] = [];
-  let end = 0;
+  const tensors = new Map<string, Tensor>();
   const add = (name: string, shape: readonly number[], valueAt: (index: number) => number): void => {
     const length = shape.reduce((product, size) => product * size, 1);
     const bytes = Buffer.from(Float32Array.from({ length }, (_, index) => valueAt(index)).buffer);
-    header[name] = { dtype: 'F32', shape, data_offsets: [end, end + bytes.length] };
-    end += bytes.length;
-    parts.push(bytes);
+    tensors.set(name, { dtype: 'F32', shape, bytes });
   };
   for (let layer = 0; layer < layers; layer += 1) {
     for (const [projection, width] of Object.entries(widths)) {
@@ -31,11 +28,8 @@ export function writeAdapter(folder: string, modelFolder: string): void {
       add(`${name}.lora_B.weight`, [width, 1], (index) => Math.cos(index * 3 + layer));
     }
   }
-  const text = Buffer.from(JSON.stringify(header));
-  const size = Buffer.alloc(8);
-  size.writeBigUInt64LE(BigInt(text.length));
   mkdirSync(folder, { recursive: true });
-  writeFileSync(join(folder, 'adapter_model.safetensors'), Buffer.concat([size, text, ...parts]));
+  writeTensors(join(folder, 'adapter_model.safetensors'), tensors);
   const adapter = { peft_type: 'LORA', task_type: 'CAUSAL_LM', r: 1, lora_alpha: 4, bias: 'none', lora_dropout: 0 };
   writeFileSync(
     join(folder, 'adapter_config.json'),
