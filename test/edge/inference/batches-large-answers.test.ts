@@ -22,11 +22,9 @@ const bench = useInference(async () => {
 beforeEach(() => void (asked.length = 0));
 afterAll(() => engine?.close());
 
-/** Contents of 6 MB compressed, and of more than the 32 MiB that are kept of a client's. */
-const contents = {
-  large: randomBytes(6_000_000).toString('hex'),
-  huge: randomBytes(9_000_000).toString('hex').repeat(2),
-};
+/** More than the 4 MiB, compressed, that wait on disk; and more than the 32 MiB that are kept of a client's. */
+const random = randomBytes(4_300_000).toString('base64');
+const contents = { large: random, huge: random + 'x'.repeat(28_000_000) };
 
 const isChat = ({ head }: SeenRequest): boolean => head.startsWith('POST /v1/chat/completions');
 const chats = (): readonly SeenRequest[] => asked.filter(isChat);

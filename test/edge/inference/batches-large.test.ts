@@ -82,6 +82,8 @@ describe('the openai SDK with batches', () => {
 describe('a batch of 500 requests', () => {
   it('answers each line once, and costs exactly what the engine counted', async () => {
     const { key } = await openOrganization(bench.gateway, '50');
+    // Starts the engine.
+    expect((await bench.chat({})).status).toBe(200);
     const socket = bench.socketOf('chat');
     const before = [
       await readMetric(socket, 'vllm:prompt_tokens_total'),

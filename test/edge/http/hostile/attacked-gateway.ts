@@ -241,26 +241,31 @@ export function post(url: string, path: string, key: string, body: string | Buff
   const bytes = typeof body === 'string' ? Buffer.from(body) : body;
   const type = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
   const socket = stubborn(url);
-  const heard = hear(socket);
   socket.write(head('POST', path, { ...type, 'content-length': bytes.length }));
   socket.write(bytes);
+  const parts: Buffer[] = [];
+  let [length, needed] = [0, 0];
   return new Promise((resolve, reject) => {
-    const look = (isOver: boolean): void => {
-      const answer = readAnswer(heard.text);
-      if (answer !== null) resolve(answer);
-      else if (isOver) reject(new Error('the connection closed without an answer'));
-      if (answer !== null) socket.destroy();
-    };
-    socket.on('data', () => look(false));
-    socket.on('close', () => look(true));
+    socket.on('data', (part: Buffer) => {
+      parts.push(part);
+      length += part.length;
+      if (length < needed) return;
+      const text = Buffer.concat(parts).toString('latin1');
+      needed = answerLength(text);
+      if (length < needed) return;
+      const end = text.indexOf('\r\n\r\n');
+      resolve({ status: Number(text.slice(9, 12)), head: text.slice(0, end), text: text.slice(end + 4) });
+      socket.destroy();
+    });
+    socket.on('close', () => reject(new Error('the connection closed without an answer')));
   });
 }
 
-function readAnswer(text: string): Posted | null {
+/** How long the whole answer is, by its head; more than there is while the head is not whole. */
+function answerLength(text: string): number {
   const end = text.indexOf('\r\n\r\n');
-  const length = Number(/\r\ncontent-length: (\d+)/i.exec(text.slice(0, end))?.[1] ?? 0);
-  if (end === -1 || text.length < end + 4 + length) return null;
-  return { status: Number(text.slice(9, 12)), head: text.slice(0, end), text: text.slice(end + 4) };
+  if (end === -1) return text.length + 1;
+  return end + 4 + Number(/\r\ncontent-length: (\d+)/i.exec(text.slice(0, end))?.[1] ?? 0);
 }
 
 /** The rejection's status and code, and the field. */

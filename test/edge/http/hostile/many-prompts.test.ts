@@ -13,7 +13,7 @@ const victim = useVictim({
   env: { HEADGATE_ANSWER_STALL_SECONDS: '5' },
 });
 
-const list = (element: string, count: number): string => `[${Array.from({ length: count }, () => element).join(',')}]`;
+const list = (element: string, count: number): string => `[${`${element},`.repeat(count - 1)}${element}]`;
 
 function ask(path: string, fields: string) {
   return post(victim().url, `/v1/${path}`, victim().attacker.key, `{${fields}}`);
