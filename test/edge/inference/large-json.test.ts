@@ -40,8 +40,8 @@ function answer(bytes: number, model: string, { isLast = false, finish = 'stop',
   return Buffer.from(text, 'utf8').toString('latin1');
 }
 
-/** About the bounds from which an answer is metered as it comes, and from which it needs room. */
-const sizes = [900_000, 1_100_000, 3_000_000, 9_000_000];
+/** About the 1 MiB from which an answer is metered as it comes, and above the 8 MiB from which it needs room. */
+const sizes = [900_000, 1_100_000, 9_000_000];
 const latin1 = async (response: Response): Promise<string> =>
   Buffer.from(await response.arrayBuffer()).toString('latin1');
 
