@@ -7,7 +7,7 @@ const tools = ['--enable-auto-tool-choice', '--tool-call-parser', 'hermes'];
 const hanging = ['--shutdown-timeout', '8'];
 /** A model of few layers would write spaces between the parts of a JSON object without end. */
 const compact = ['--structured-outputs-config', '{"backend":"xgrammar","disable_any_whitespace":true}'];
-const lines = ['media_domains: [media.example.org]', 'idle_seconds: 10', 'tools: { unserved: drop }'];
+const lines = ['media_domains: [media.example.org]', 'idle_seconds: 20', 'tools: { unserved: drop }'];
 
 /** A gateway with one real vLLM, which takes most of a minute to start, for all tests of a version. */
 export const bench = useInference(() => ({
