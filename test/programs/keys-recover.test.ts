@@ -165,7 +165,7 @@ describe('headgate keys recover', () => {
         DATABASE_URL: databaseUrl,
         NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(wrong)}`,
       };
-      const recovered = await runCli(['keys', 'recover', '--revoke-others'], { env });
+      const recovered = await runCli(['keys', 'recover', '--revoke-others'], { env, asProcess: true });
       expect(recovered).toMatchObject({ code: 0, stderr: '' });
       expect(await statusOf(url, lost)).toBe(401);
       lost = secretOf(recovered);

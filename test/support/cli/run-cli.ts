@@ -3,8 +3,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach } from 'vitest';
-import { parseClientConfig } from '#base/config/read-config.ts';
-import { runCli as runCommand } from '#edge/cli/cli.ts';
+import { parseClientConfig, readClientConfig } from '#base/config/read-config.ts';
+import { type CliRun, runCli as runCommand } from '#edge/cli/cli.ts';
+import { machineCommands } from '#programs/machine-commands.ts';
 
 export const repository = new URL('../../../', import.meta.url).pathname;
 
@@ -21,6 +22,8 @@ export interface CliOptions {
   readonly input?: string;
   /** Ends the command once its output holds this. */
   readonly until?: (stdout: string) => boolean;
+  /** Runs a command of the machine as a process, as a user does. */
+  readonly asProcess?: boolean;
 }
 
 /** Groups of commands that know nothing of their process: what they ask, they ask the gateway. So does `import` of files. */
@@ -42,43 +45,68 @@ const ofTheGateway = [
 ];
 const place = ['HEADGATE_URL', 'HEADGATE_API_KEY'];
 
+/** First words of the commands of the machine itself, such as `backup`. */
+const ofTheMachine = machineCommands.map(({ name }) => name.split(' ')[0]);
+
 /**
- * Runs the command `headgate` as a user does: the file that package.json names, in a process of its own. A command of
- * the gateway's that nothing is typed to and that is not broken off runs in this process, which takes a hundredth of
- * the time.
+ * Runs the command `headgate` as a user does: the file that package.json names, in a process of its own. A command that
+ * nothing is typed to and that is not broken off runs in this process, which takes a hundredth of the time.
  */
 export function runCli(args: readonly string[], options: CliOptions = {}): Promise<CliResult> {
-  const { env = {}, cwd, input, until } = options;
-  const isPlain = cwd === undefined && input === undefined && until === undefined;
+  const { env = {}, cwd, input, until, asProcess = false } = options;
+  const isPlain = cwd === undefined && input === undefined && until === undefined && !asProcess;
   const [group = ''] = args;
+  if (isPlain && ofTheMachine.includes(group)) return runOfMachine(args, env);
   const names = group === 'import' ? [] : ofTheGateway.includes(group) ? place : null;
   const isOfThem = names?.length === Object.keys(env).length && names.every((name) => name in env);
   return isPlain && isOfThem ? runHere(args, env) : runProcess(args, options);
 }
 
 /** Only these variables. */
-export async function runHere(args: readonly string[], env: Readonly<Record<string, string>>): Promise<CliResult> {
+export function runHere(args: readonly string[], env: Readonly<Record<string, string>>): Promise<CliResult> {
+  return readOutput({ args, readConfig: () => parseClientConfig(env) });
+}
+
+async function readOutput(run: Omit<CliRun, 'out' | 'err'>): Promise<CliResult> {
   const said = { stdout: '', stderr: '' };
   const code = await runCommand({
-    args,
-    readConfig: () => parseClientConfig(env),
+    ...run,
     out: (text) => void (said.stdout += text),
     err: (text) => void (said.stderr += text),
   });
   return { code, ...said };
 }
 
+let commandBefore: Promise<unknown> = Promise.resolve();
+
+/** Runs one command of the machine at a time: such a command reads the environment of its process. */
+function runOfMachine(args: readonly string[], env: Readonly<Record<string, string>>): Promise<CliResult> {
+  const run = commandBefore.then(async () => {
+    const own = process.env;
+    process.env = environmentOf(env);
+    try {
+      return await readOutput({ args, readConfig: readClientConfig, commands: machineCommands });
+    } finally {
+      process.env = own;
+    }
+  });
+  commandBefore = run.catch(() => undefined);
+  return run;
+}
+
+/** The login of this machine's user does not concern the tests. */
+const environmentOf = (env: Readonly<Record<string, string>>): Record<string, string> => ({
+  PATH: process.env['PATH'] ?? '',
+  HOME: process.env['HOME'] ?? '',
+  XDG_CONFIG_HOME: '/dev/null/none',
+  ...env,
+});
+
 function runProcess(args: readonly string[], { env = {}, cwd, input, until }: CliOptions = {}): Promise<CliResult> {
   return new Promise((resolve, reject) => {
     const child = spawn(process.execPath, [join(repository, 'src/programs/headgate.js'), ...args], {
       cwd: cwd ?? repository,
-      // The login of this machine's user does not concern the tests.
-      env: {
-        PATH: process.env['PATH'] ?? '',
-        HOME: process.env['HOME'] ?? '',
-        XDG_CONFIG_HOME: '/dev/null/none',
-        ...env,
-      },
+      env: environmentOf(env),
       stdio: [input === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
     });
     child.stdin?.end(input);
