@@ -12,23 +12,27 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { gunzipSync, gzipSync } from 'node:zlib';
-import { afterEach, describe, expect, inject, it } from 'vitest';
-import { connectDb } from '#base/database/connect-database.ts';
+import { afterAll, afterEach, beforeAll, describe, expect, inject, it } from 'vitest';
+import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { spoolFolderOf } from '#base/spool.ts';
 import { readNamespace } from '#core/gateways/gateways.ts';
 import { leftOut } from '#programs/backup.ts';
 import { writeBackup } from '#base/backup/backup.ts';
 import { listTables, readPartitions, readSequences } from '#base/backup/shape.ts';
 import { chapterLines, paste } from '#test/chapter-lines.ts';
-import { databaseUrl, withServer } from '#test/database.ts';
+import { createTestDatabase, databaseUrl, type TestDatabase, withServer } from '#test/database.ts';
 import { type CliResult, runCli } from '#test/cli/run-cli.ts';
 import { type Body } from '#test/inference/inference-gateway.ts';
 import {
+  clearHome,
   clientOf,
+  engineFile,
   type GatewayProcess,
   givenKey,
   type Home,
+  makeHome,
   repository,
+  runGateway,
   useProcesses,
 } from '#test/programs/gateway-process.ts';
 
@@ -42,11 +46,11 @@ afterEach(async () => {
 const run = (words: readonly string[], env: Readonly<Record<string, string>>): Promise<CliResult> =>
   runCli(words, { env });
 
-/** A database without anything in it, as an operator makes one. */
-async function emptyDatabase(): Promise<string> {
+/** A database without anything in it, as an operator makes one, or a copy of a database. */
+async function newDatabase(template = 'template0'): Promise<string> {
   const { url } = inject('testServer');
   const name = `headgate_test_${randomBytes(8).toString('hex')}`;
-  await withServer(url, (sql) => sql`create database ${sql(name)} template template0`);
+  await withServer(url, (sql) => sql`create database ${sql(name)} template ${sql(template)}`);
   cleanups.push(() => withServer(url, (sql) => sql`drop database if exists ${sql(name)} with (force)`));
   return databaseUrl(url, name);
 }
@@ -54,31 +58,27 @@ async function emptyDatabase(): Promise<string> {
 /** Tables that a restore or backup writes by itself. */
 const noted = ['backups', 'database_changes'];
 
-/** Content of a database without the records of backups and restores: every row as text, partitions and sequences. */
-async function contentOf(url: string): Promise<unknown> {
+async function withDb<T>(url: string, use: (db: Db) => Promise<T>): Promise<T> {
   const db = connectDb(url, { poolMax: 1, purpose: 'test' });
   try {
-    const tables = await listTables(db.sql);
-    const rows: Record<string, unknown> = {};
-    for (const { name } of tables.filter((table) => ![...leftOut, ...noted].includes(table.name)))
-      rows[name] = (await db.sql.unsafe(`select t::text as row from "${name}" t order by 1`)).map(({ row }) => row);
-    const sequences = (await readSequences(db.sql)).filter(
-      ({ name }) => !noted.some((table) => name === `${table}_id_seq`),
-    );
-    return { rows, partitions: await readPartitions(db.sql), sequences };
+    return await use(db);
   } finally {
     await db.close();
   }
 }
 
-async function namespaceOf(url: string): Promise<string> {
-  const db = connectDb(url, { poolMax: 1, purpose: 'test' });
-  try {
-    return await readNamespace(db);
-  } finally {
-    await db.close();
-  }
-}
+/** Content of a database without the records of backups and restores: every row as text, partitions and sequences. */
+const contentOf = (url: string): Promise<unknown> =>
+  withDb(url, async ({ sql }) => {
+    const tables = await listTables(sql);
+    const rows: Record<string, unknown> = {};
+    for (const { name } of tables.filter((table) => ![...leftOut, ...noted].includes(table.name)))
+      rows[name] = (await sql.unsafe(`select t::text as row from "${name}" t order by 1`)).map(({ row }) => row);
+    const sequences = (await readSequences(sql)).filter(
+      ({ name }) => !noted.some((table) => name === `${table}_id_seq`),
+    );
+    return { rows, partitions: await readPartitions(sql), sequences };
+  });
 
 async function stop(gateway: GatewayProcess): Promise<void> {
   gateway.signal('SIGTERM');
@@ -100,28 +100,42 @@ function mountSmallDisk(folder: string): boolean {
   }
 }
 
-interface Made {
-  readonly home: Home;
-  readonly file: string;
-  readonly databaseUrl: string;
-}
-
-/** A gateway on a database of its own that has served, and its backup; it has stopped. */
-async function madeBackup(): Promise<Made> {
-  const [home, url] = [processes.home(), await processes.database()];
-  const gateway = processes.run({ home, databaseUrl: url, env: given });
-  await chats(await gateway.url(), 2);
-  await stop(gateway);
-  const file = join(home.dir, 'a.backup');
-  const made = await run(['backup', file], { DATABASE_URL: url, HEADGATE_DATA_DIR: home.dataDir });
-  expect(made).toMatchObject({ code: 0, stderr: '', stdout: expect.stringContaining(`${file}: `) });
-  return { home, file, databaseUrl: url };
+/** A home whose gateway has served, and has stopped. @returns the wallet */
+async function serveOnce(home: Home, url: string | null, times: number): Promise<Body> {
+  const gateway = runGateway({ home, databaseUrl: url, env: given });
+  try {
+    const wallet = await chats(await gateway.url(), times);
+    await stop(gateway);
+    return wallet;
+  } finally {
+    gateway.signal('SIGKILL', 'group');
+    await gateway.exited;
+  }
 }
 
 describe('headgate backup and restore', () => {
+  let served: TestDatabase;
+  beforeAll(async () => {
+    served = await createTestDatabase();
+    const home = makeHome({ chat: engineFile('chat') });
+    await serveOnce(home, served.url, 2);
+    await clearHome(home);
+  });
+  afterAll(() => served.drop());
+
+  /** A database of its own whose gateway has served, and its backup. */
+  async function madeBackup(): Promise<{ readonly home: Home; readonly file: string; readonly databaseUrl: string }> {
+    const home = processes.home();
+    const url = await newDatabase(new URL(served.url).pathname.slice(1));
+    const file = join(home.dir, 'a.backup');
+    const made = await run(['backup', file], { DATABASE_URL: url, HEADGATE_DATA_DIR: home.dataDir });
+    expect(made).toMatchObject({ code: 0, stderr: '', stdout: expect.stringContaining(`${file}: `) });
+    return { home, file, databaseUrl: url };
+  }
+
   it('rejects a file that is not a complete backup before changing anything', async () => {
     const { home, file } = await madeBackup();
-    const target = await emptyDatabase();
+    const target = await newDatabase();
     const bytes = readFileSync(file);
     const text = gunzipSync(bytes).toString('latin1');
     const repacked = (change: (text: string) => string): Buffer => gzipSync(Buffer.from(change(text), 'latin1'));
@@ -180,37 +194,31 @@ describe('headgate backup and restore', () => {
 
   it('restores no sessions and no open links, also from a file of an older version', async () => {
     const { home, databaseUrl: url } = await madeBackup();
-    const db = connectDb(url, { poolMax: 1, purpose: 'test' });
     const old = join(home.dir, 'old.backup');
-    try {
+    await withDb(url, async (db) => {
       const id = randomUUID();
       await db.sql`
         insert into sessions select ${id}, '\\x00', user_id, organization_id, now(), now(), now() + interval '7 days', null, 'x', 'x'
         from memberships limit 1`;
       await db.sql`insert into reset_links select ${id}, '\\x00', id, now(), now() + interval '1 hour', null from users`;
       await writeBackup({ db, path: old, origin: await readNamespace(db), leaveOut: [] });
-    } finally {
-      await db.close();
-    }
+    });
     const made = join(home.dir, 'new.backup');
     expect((await run(['backup', made], { DATABASE_URL: url, HEADGATE_DATA_DIR: home.dataDir })).code).toBe(0);
     const heldBy = (file: string): boolean =>
       /"table":"sessions".*\n(?!\\\.)/.test(gunzipSync(readFileSync(file)).toString('latin1'));
     expect([heldBy(old), heldBy(made)]).toEqual([true, false]);
     for (const file of [old, made]) {
-      const target = await emptyDatabase();
+      const target = await newDatabase();
       const env = { DATABASE_URL: target, HEADGATE_DATA_DIR: home.dataDir };
       expect(await run(['restore', file], env)).toMatchObject({ code: 0, stderr: '' });
-      const restored = connectDb(target, { poolMax: 1, purpose: 'test' });
-      try {
+      await withDb(target, async ({ sql }) => {
         for (const table of leftOut) {
-          const [row] = await restored.sql`select count(*)::int as rows from ${restored.sql(table)}`;
+          const [row] = await sql`select count(*)::int as rows from ${sql(table)}`;
           expect([file, table, row?.['rows']]).toEqual([file, table, 0]);
         }
-        expect((await restored.sql`select id from users`).length).toBeGreaterThan(0);
-      } finally {
-        await restored.close();
-      }
+        expect((await sql`select id from users`).length).toBeGreaterThan(0);
+      });
     }
   });
 
@@ -272,26 +280,60 @@ describe('headgate backup and restore', () => {
     expect(await contentOf(url)).toEqual(before);
   });
 
-  it('moves the built-in PostgreSQL to an external one: keys work, the balance is the same, the books verify', async () => {
-    const home = processes.home();
-    const own = { HEADGATE_DATA_DIR: home.dataDir };
-    const first = processes.run({ home, databaseUrl: null, env: given });
-    const balance = await chats(await first.url(), 3);
-    const file = join(home.dir, 'move.backup');
-    // While it runs, to be tried; and the one that counts after it has ended.
-    expect(await run(['backup', `${file}.early`], own)).toMatchObject({ code: 0, stderr: '' });
-    expect(await run(['restore', `${file}.early`, '--replace'], own)).toMatchObject({
-      code: 2,
-      stderr: expect.stringContaining('is in use by a gateway'),
-    });
-    await stop(first);
-    expect(await run(['backup', file], own)).toMatchObject({ code: 0, stderr: '' });
-    expect(await run(['restore', file, '--check'], own)).toMatchObject({
+  it('requires --spool for usage that is not yet in the database, and moves it with --spool book', async () => {
+    const { home, file, databaseUrl: url } = await madeBackup();
+    const env = { DATABASE_URL: url, HEADGATE_DATA_DIR: home.dataDir };
+    const head: { origin: string } = JSON.parse(gunzipSync(readFileSync(file)).toString().split('\n', 1)[0] ?? '');
+    const slot = join(home.dataDir, 'spool', head.origin.replace(':', '-'), '0');
+    mkdirSync(slot, { recursive: true });
+    writeFileSync(join(slot, 'left.spool'), 'x');
+    const noted = await run(['backup', `${file}.2`], env);
+    expect(noted).toMatchObject({ code: 0, stderr: expect.stringContaining('1 files of usage in') });
+
+    const target = { ...env, DATABASE_URL: await newDatabase() };
+    const refused = await run(['restore', file], target);
+    expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('use --spool book') });
+    expect(await contentOf(target.DATABASE_URL)).toEqual({ rows: {}, partitions: [], sequences: [] });
+    expect(await run(['restore', file, '--spool', 'both'], target)).toMatchObject({ code: 2 });
+    // Usage that cannot be moved ends the restore before anything is there: once it is there, nobody would move it.
+    const own = spoolFolderOf(home.dataDir, await withDb(target.DATABASE_URL, readNamespace));
+    mkdirSync(own);
+    writeFileSync(join(own, '0'), 'in the way');
+    expect(await run(['restore', file, '--spool', 'book'], target)).toMatchObject({ code: 1 });
+    expect(await contentOf(target.DATABASE_URL)).toEqual({ rows: {}, partitions: [], sequences: [] });
+    expect(existsSync(join(slot, 'left.spool'))).toBe(true);
+    rmSync(own, { recursive: true });
+    expect(await run(['restore', file, '--spool', 'leave'], target)).toMatchObject({ code: 0 });
+    expect(existsSync(join(slot, 'left.spool'))).toBe(true);
+    expect(await run(['restore', file, '--replace', '--spool', 'book'], target)).toMatchObject({ code: 0 });
+    expect(existsSync(join(slot, 'left.spool'))).toBe(false);
+    const moved = readdirSync(join(home.dataDir, 'spool')).flatMap((name) =>
+      readdirSync(join(home.dataDir, 'spool', name, '0')).map((segment) => `${name}/${segment}`),
+    );
+    expect(moved).toEqual([expect.stringMatching(/\/left\.spool$/)]);
+    expect(moved[0]).not.toContain(head.origin.replace(':', '-'));
+  });
+});
+
+describe('the built-in PostgreSQL of a stopped gateway', () => {
+  let home: Home;
+  let file: string;
+  let balance: Body;
+  beforeAll(async () => {
+    home = makeHome({ chat: engineFile('chat') });
+    file = join(home.dir, 'built-in.backup');
+    balance = await serveOnce(home, null, 3);
+    expect(await run(['backup', file], { HEADGATE_DATA_DIR: home.dataDir })).toMatchObject({ code: 0, stderr: '' });
+  });
+  afterAll(() => clearHome(home));
+
+  it('moves to an external one: keys work, the balance is the same, the books verify', async () => {
+    expect(await run(['restore', file, '--check'], { HEADGATE_DATA_DIR: home.dataDir })).toMatchObject({
       code: 0,
       stdout: expect.stringContaining('is complete: '),
     });
 
-    const url = await emptyDatabase();
+    const url = await newDatabase();
     const env = { DATABASE_URL: url, HEADGATE_DATA_DIR: home.dataDir };
     // An operator who forgets the restore is pointed to the ledger.
     const early = processes.run({ home, databaseUrl: url });
@@ -309,23 +351,23 @@ describe('headgate backup and restore', () => {
       code: 0,
       stdout: expect.stringContaining('all valid'),
     });
-
-    // And into the built-in one of another folder, where there was none.
-    const elsewhere = processes.home();
-    expect(await run(['restore', file], { HEADGATE_DATA_DIR: elsewhere.dataDir })).toMatchObject({
-      code: 0,
-      stderr: '',
-    });
-    const third = processes.run({ home: elsewhere, databaseUrl: null });
-    expect(await clientOf(await third.url()).get('/v1/wallet')).toEqual(balance);
-    await stop(third);
   });
 
-  it('moves to an external PostgreSQL with the commands of compose/operations.md', { tags: 'postgresql' }, async () => {
-    const home = processes.home();
-    const first = processes.run({ home, databaseUrl: null, env: given });
-    const balance = await chats(await first.url(), 2);
-    await stop(first);
+  it('moves to another folder, whose gateway is backed up while it runs, and rejects a restore', async () => {
+    const elsewhere = processes.home();
+    const env = { HEADGATE_DATA_DIR: elsewhere.dataDir };
+    expect(await run(['restore', file], env)).toMatchObject({ code: 0, stderr: '' });
+    const gateway = processes.run({ home: elsewhere, databaseUrl: null });
+    expect(await clientOf(await gateway.url()).get('/v1/wallet')).toEqual(balance);
+    expect(await run(['backup', `${file}.running`], env)).toMatchObject({ code: 0, stderr: '' });
+    expect(await run(['restore', `${file}.running`, '--replace'], env)).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('is in use by a gateway'),
+    });
+    await stop(gateway);
+  });
+
+  it('moves to an external one with the commands of compose/operations.md', { tags: 'postgresql' }, async () => {
     const chapter = join(repository, 'compose/operations.md');
     const [, backupLines = '', restoreLines = ''] = chapterLines(chapter, 'On the machine itself');
     const url = new URL(databaseUrl(inject('testServer').url, `headgate_test_${randomBytes(8).toString('hex')}`));
@@ -346,39 +388,5 @@ describe('headgate backup and restore', () => {
     const moved = processes.run({ home, databaseUrl: url.href });
     expect(await clientOf(await moved.url()).get('/v1/wallet')).toEqual(balance);
     await stop(moved);
-  });
-
-  it('requires --spool for usage that is not yet in the database, and moves it with --spool book', async () => {
-    const { home, file, databaseUrl: url } = await madeBackup();
-    const env = { DATABASE_URL: url, HEADGATE_DATA_DIR: home.dataDir };
-    const head: { origin: string } = JSON.parse(gunzipSync(readFileSync(file)).toString().split('\n', 1)[0] ?? '');
-    const slot = join(home.dataDir, 'spool', head.origin.replace(':', '-'), '0');
-    mkdirSync(slot, { recursive: true });
-    writeFileSync(join(slot, 'left.spool'), 'x');
-    const noted = await run(['backup', `${file}.2`], env);
-    expect(noted).toMatchObject({ code: 0, stderr: expect.stringContaining('1 files of usage in') });
-
-    const target = { ...env, DATABASE_URL: await emptyDatabase() };
-    const refused = await run(['restore', file], target);
-    expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('use --spool book') });
-    expect(await contentOf(target.DATABASE_URL)).toEqual({ rows: {}, partitions: [], sequences: [] });
-    expect(await run(['restore', file, '--spool', 'both'], target)).toMatchObject({ code: 2 });
-    // Usage that cannot be moved ends the restore before anything is there: once it is there, nobody would move it.
-    const own = spoolFolderOf(home.dataDir, await namespaceOf(target.DATABASE_URL));
-    mkdirSync(own);
-    writeFileSync(join(own, '0'), 'in the way');
-    expect(await run(['restore', file, '--spool', 'book'], target)).toMatchObject({ code: 1 });
-    expect(await contentOf(target.DATABASE_URL)).toEqual({ rows: {}, partitions: [], sequences: [] });
-    expect(existsSync(join(slot, 'left.spool'))).toBe(true);
-    rmSync(own, { recursive: true });
-    expect(await run(['restore', file, '--spool', 'leave'], target)).toMatchObject({ code: 0 });
-    expect(existsSync(join(slot, 'left.spool'))).toBe(true);
-    expect(await run(['restore', file, '--replace', '--spool', 'book'], target)).toMatchObject({ code: 0 });
-    expect(existsSync(join(slot, 'left.spool'))).toBe(false);
-    const moved = readdirSync(join(home.dataDir, 'spool')).flatMap((name) =>
-      readdirSync(join(home.dataDir, 'spool', name, '0')).map((segment) => `${name}/${segment}`),
-    );
-    expect(moved).toEqual([expect.stringMatching(/\/left\.spool$/)]);
-    expect(moved[0]).not.toContain(head.origin.replace(':', '-'));
   });
 });

@@ -296,7 +296,7 @@ describe('headgate doctor', () => {
     // A file among the folders of the PATH has no programs.
     const PATH = `${process.env['PATH']}:${fileURLToPath(import.meta.url)}/bin`;
     const env = { HEADGATE_DATA_DIR: home.dataDir, HEADGATE_ENGINES_DIR: home.enginesDir, PORT: '20003', PATH };
-    const before = await runCli(['doctor'], { env });
+    const before = await runCli(['doctor'], { env, asProcess: true });
     expect(before).toMatchObject({ code: 0, stderr: '', stdout: expect.stringMatching(/\nno problems found\n$/) });
     expect(before.stdout).toContain('does not exist yet; the first start creates it');
     const given = { HEADGATE_BOOTSTRAP_KEY: givenKey };

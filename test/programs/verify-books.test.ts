@@ -229,7 +229,8 @@ describe('headgate verify-books', () => {
     await migrateDb(server.url);
     const db = connectDb(server.url);
     await db.close();
-    const run = (): Promise<CliResult> => runCli(['verify-books'], { env: { HEADGATE_DATA_DIR: dataDir } });
+    const run = (): Promise<CliResult> =>
+      runCli(['verify-books'], { env: { HEADGATE_DATA_DIR: dataDir }, asProcess: true });
     const release = lockDataDir(dataDir);
     const allValid = { code: 0, stdout: '0 organizations, 0 entries: all valid\n' };
     expect(await run()).toMatchObject(allValid);

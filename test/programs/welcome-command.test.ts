@@ -26,7 +26,7 @@ describe('headgate welcome', () => {
     const url = await gateway.url();
     const [, printed = ''] = await gateway.printed(/\/welcome\?token=(\S+)/);
     const env = { DATABASE_URL: databaseUrl, HEADGATE_URL: url };
-    const told = await runCli(['welcome'], { env });
+    const told = await runCli(['welcome'], { env, asProcess: true });
     expect(told).toMatchObject({ code: 0, stderr: '', stdout: expect.stringContaining('admin@localhost') });
     const made: { url: string; user_email: string } = JSON.parse((await runCli(['welcome', '--json'], { env })).stdout);
     expect(made).toMatchObject({
