@@ -1,18 +1,29 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { parseId } from '#base/id.ts';
 import { flexPricing, linesOf } from '#test/inference/batch-bench.ts';
 import { eventually, externalFile } from '#test/inference/inference-gateway.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
 import { liftLimits } from '#test/gateway.ts';
-import { type BatchClient, batchClientOf, endOf, holdTable, requireSettled } from './batch-process.ts';
-import { engineFile, type GatewayProcess, givenKey, type Home, useProcesses } from '#test/programs/gateway-process.ts';
+import { type BatchClient, batchClientOf, endOf, type HeldTable, holdTable, requireSettled } from './batch-process.ts';
+import {
+  clearHome,
+  engineFile,
+  type GatewayProcess,
+  givenKey,
+  type Home,
+  makeHome,
+  runGateway,
+} from '#test/programs/gateway-process.ts';
 
-/** A gateway is killed with -9 wherever it stands with a batch; the next one ends it. */
+/**
+ * A gateway is killed with -9 wherever it stands with a batch; the next one ends it, and serves the next test until it
+ * is killed. Each test has an organization of its own.
+ */
 
-const processes = useProcesses();
 const count = 16;
 const env = { HEADGATE_BOOTSTRAP_KEY: givenKey, HEADGATE_LEASE_SECONDS: '2', HEADGATE_BATCH_CONCURRENCY: '4' };
 const flexEngine = engineFile('chat').replace(
@@ -22,58 +33,107 @@ const flexEngine = engineFile('chat').replace(
 const text = linesOf(count, { body: { max_tokens: 10, standin: { output_tokens: 10, tpot_ms: 15 } } });
 
 let home: Home;
-let databaseUrl: string;
+let database: TestDatabase;
 let db: Db;
-let gateway: GatewayProcess;
+let large: Awaited<ReturnType<typeof startLargeEngine>>;
+let gateway: GatewayProcess | null = null;
+const held: HeldTable[] = [];
 
-beforeEach(async () => {
-  home = processes.home({ chat: flexEngine });
-  databaseUrl = await processes.database();
-  db = connectDb(databaseUrl);
+beforeAll(async () => {
+  large = await startLargeEngine();
+  home = makeHome({ chat: flexEngine, large: large.file });
+  database = await createTestDatabase();
+  db = connectDb(database.url);
 });
-afterEach(() => db.close());
+afterEach(async () => {
+  for (const table of held.splice(0)) await table.release();
+});
+afterAll(async () => {
+  await kill();
+  await clearHome(home);
+  await db.close();
+  await database.drop();
+  large.close();
+});
 
-async function startGateway(more: Readonly<Record<string, string>> = {}): Promise<BatchClient> {
-  gateway = processes.run({ home, databaseUrl, env: { ...env, ...more } });
-  const url = await gateway.url();
-  await liftLimits(url, givenKey);
-  return batchClientOf(url);
+/** The address of the gateway; the next one is started after a kill. */
+function gatewayUrl(more: Readonly<Record<string, string>> = {}): Promise<string> {
+  gateway ??= runGateway({ home, databaseUrl: database.url, env: { ...env, ...more } });
+  return gateway.url();
 }
 
 async function kill(): Promise<void> {
-  gateway.signal('SIGKILL');
-  await gateway.exited;
+  gateway?.signal('SIGKILL', 'process');
+  await gateway?.exited;
+  gateway = null;
 }
 
+async function hold(table: string): Promise<HeldTable> {
+  const one = await holdTable(db, table);
+  held.push(one);
+  return one;
+}
+
+interface Customer {
+  readonly key: string;
+  readonly keyId: string;
+}
+
+/** An organization with 10 USD. */
+async function openCustomer(): Promise<Customer> {
+  const url = await gatewayUrl();
+  const admin = batchClientOf(url);
+  const { id, management_key: key } = await admin.ask('/v1/organizations', { name: `Organization ${Math.random()}` });
+  await admin.ask('/v1/wallet/credits', { organization_id: id, amount: '10', reference: 'opening' });
+  await liftLimits(url, key);
+  const keys = await batchClientOf(url, key).ask('/v1/keys');
+  return { key, keyId: parseId('key', keys.data[0].id) ?? '' };
+}
+
+const clientOf = async ({ key }: Customer, more?: Readonly<Record<string, string>>): Promise<BatchClient> =>
+  batchClientOf(await gatewayUrl(more), key);
+
 /** The next gateway ends the batch; each line has one result, and is charged once. */
-async function requireEnd(id: string, status: string): Promise<number> {
-  const client = await startGateway();
+async function requireEnd(customer: Customer, id: string, status: string): Promise<number> {
+  const client = await clientOf(customer);
   const batch = await endOf(client, id);
   expect(batch.status).toBe(status);
   const { output } = await requireSettled(client, batch, { count, paidUsd: 10 });
   return output.length;
 }
 
-const answered = async (): Promise<number> => {
-  const [row] = await db.sql<{ count: string }[]>`select count(*) from idempotency_keys where state = 'done'`;
+async function answered({ keyId }: Customer): Promise<number> {
+  const [row] = await db.sql<{ count: string }[]>`
+    select count(*) from idempotency_keys where state = 'done' and key_id = ${keyId}`;
   return Number(row?.count);
-};
+}
 
-/** Begins a batch, and kills its gateway when some of its answers are charged, and not noted. */
-async function killBeforeNotes(): Promise<{ readonly id: string; readonly charged: number }> {
-  const client = await startGateway();
+/** Begins a batch, and waits until some of its lines are answered. */
+async function begin(): Promise<{ readonly customer: Customer; readonly client: BatchClient; readonly id: string }> {
+  const customer = await openCustomer();
+  const client = await clientOf(customer);
   const id = await client.start(text);
   await eventually(async () => (await client.read(id)).request_counts.completed > 1);
-  const held = await holdTable(db, 'batch_lines');
-  const before = await answered();
-  await held.awaited();
-  await eventually(async () => (await answered()) > before + 1);
+  return { customer, client, id };
+}
+
+/** Begins a batch, and kills its gateway when some of its answers are charged, and not noted. */
+async function killBeforeNotes(): Promise<{
+  readonly customer: Customer;
+  readonly id: string;
+  readonly charged: number;
+}> {
+  const { customer, client, id } = await begin();
+  const lines = await hold('batch_lines');
+  const before = await answered(customer);
+  await lines.awaited();
+  await eventually(async () => (await answered(customer)) > before + 1);
   const { request_counts: counts } = await client.read(id);
   await kill();
-  await held.release();
-  const charged = await answered();
+  await lines.release();
+  const charged = await answered(customer);
   expect(charged).toBeGreaterThan(counts.completed);
-  return { id, charged };
+  return { customer, id, charged };
 }
 
 /** An engine that answers each request the same, once the test lets it, with more than a client's key would keep. */
@@ -88,14 +148,14 @@ async function startLargeEngine() {
     if (incoming.method !== 'POST') return void outgoing.end('{"data":[]}');
     asked += 1;
     incoming.resume();
-    void mayAnswer.then(() => outgoing.end(JSON.stringify({ model: 'chat', choices, usage })));
+    void mayAnswer.then(() => outgoing.end(JSON.stringify({ model: 'large', choices, usage })));
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   const address = server.address();
   const url = `http://127.0.0.1:${typeof address === 'object' && address !== null ? address.port : 0}`;
   return {
-    file: externalFile('chat', url, { priced: false, lines: [flexPricing] }),
+    file: externalFile('large', url, { priced: false, lines: [flexPricing] }),
     content,
     asked: () => asked,
     answer: () => answer(undefined),
@@ -107,122 +167,120 @@ async function startLargeEngine() {
 }
 
 /** As if so many hours had passed: those of a batch are counted by the clocks of gateways, those of keys by PostgreSQL's. */
-async function pass(hours: number): Promise<void> {
+async function pass({ keyId }: Customer, hours: number): Promise<void> {
   const period = `${hours} hours`;
   await db.sql`update batches set created_at = created_at - ${period}::interval,
-    expires_at = expires_at - ${period}::interval, turn_at = turn_at - ${period}::interval`;
-  await db.sql`update idempotency_keys set expires_at = expires_at - ${period}::interval`;
+    expires_at = expires_at - ${period}::interval, turn_at = turn_at - ${period}::interval where key_id = ${keyId}`;
+  await db.sql`update idempotency_keys set expires_at = expires_at - ${period}::interval where key_id = ${keyId}`;
 }
 
 /** Answers that are kept beside the files of a batch. */
-const keptAnswers = () => db.sql`select 1 from idempotency_keys where answer is not null`;
+const keptAnswers = ({ keyId }: Customer) =>
+  db.sql`select 1 from idempotency_keys where answer is not null and key_id = ${keyId}`;
 
 const expire = (id: string) =>
   db.sql`update batches set expires_at = now(), turn_at = now() where id = ${parseId('batch', id)}::uuid`;
 
 describe('a batch whose gateway is killed', () => {
   it('right after taking it is read and run by the next gateway', async () => {
-    const client = await startGateway();
-    const held = await holdTable(db, 'batch_lines');
+    const customer = await openCustomer();
+    const client = await clientOf(customer);
+    const lines = await hold('batch_lines');
     const id = await client.start(text);
-    await held.awaited();
+    await lines.awaited();
     await kill();
-    await held.release();
-    expect(await requireEnd(id, 'completed')).toBe(count);
+    await lines.release();
+    expect(await requireEnd(customer, id, 'completed')).toBe(count);
   });
 
   it('before recording charged answers has exactly these answers', async () => {
-    const { id } = await killBeforeNotes();
-    expect(await requireEnd(id, 'completed')).toBe(count);
+    const { customer, id } = await killBeforeNotes();
+    expect(await requireEnd(customer, id, 'completed')).toBe(count);
   });
 
   it('before recording charged answers, then cancelled, has all charged answers and no others', async () => {
-    const { id, charged } = await killBeforeNotes();
-    const idle = await startGateway({ HEADGATE_BATCH_CONCURRENCY: '0' });
+    const { customer, id, charged } = await killBeforeNotes();
+    const idle = await clientOf(customer, { HEADGATE_BATCH_CONCURRENCY: '0' });
     expect(await idle.ask(`/v1/batches/${id}/cancel`, {})).toMatchObject({ status: 'cancelling' });
     await kill();
-    expect(await requireEnd(id, 'cancelled')).toBe(charged);
+    expect(await requireEnd(customer, id, 'cancelled')).toBe(charged);
   });
 
   it('before recording charged answers, then expired, has all charged answers and no others', async () => {
-    const { id, charged } = await killBeforeNotes();
+    const { customer, id, charged } = await killBeforeNotes();
     await expire(id);
-    expect(await requireEnd(id, 'expired')).toBe(charged);
+    expect(await requireEnd(customer, id, 'expired')).toBe(charged);
   });
 
   it.each([25, 70])(
     'before recording charged answers, and not resumed for %d hours, has all charged answers',
     async (hours) => {
-      const { id, charged } = await killBeforeNotes();
-      await pass(hours);
-      expect(await requireEnd(id, 'expired')).toBe(charged);
-      await eventually(async () => (await keptAnswers()).length === 0);
+      const { customer, id, charged } = await killBeforeNotes();
+      await pass(customer, hours);
+      expect(await requireEnd(customer, id, 'expired')).toBe(charged);
+      await eventually(async () => (await keptAnswers(customer)).length === 0);
     },
   );
 
   it('before recording a large charged answer has exactly this answer', async () => {
-    const engine = await startLargeEngine();
-    home = processes.home({ chat: engine.file });
-    const client = await startGateway();
-    const id = await client.start(linesOf(1));
-    await eventually(async () => engine.asked() === 1);
-    const held = await holdTable(db, 'batch_lines');
-    engine.answer();
-    await held.awaited();
+    const customer = await openCustomer();
+    const client = await clientOf(customer);
+    const id = await client.start(linesOf(1, { body: { model: 'large' } }));
+    await eventually(async () => large.asked() === 1);
+    const lines = await hold('batch_lines');
+    large.answer();
+    await lines.awaited();
     await kill();
-    await held.release();
-    expect(await answered()).toBe(1);
-    const next = await startGateway();
+    await lines.release();
+    expect(await answered(customer)).toBe(1);
+    const next = await clientOf(customer);
     const batch = await endOf(next, id);
     expect(batch).toMatchObject({ status: 'completed', request_counts: { completed: 1, failed: 0 } });
     const { output } = await requireSettled(next, batch, { count: 1, paidUsd: 10 });
-    expect(output[0]?.response.body.choices[0].message.content === engine.content).toBe(true);
-    expect(engine.asked()).toBe(1);
-    await eventually(async () => (await keptAnswers()).length === 0);
-    engine.close();
+    expect(output[0]?.response.body.choices[0].message.content === large.content).toBe(true);
+    expect(large.asked()).toBe(1);
+    await eventually(async () => (await keptAnswers(customer)).length === 0);
   });
 
   it.each(['files', 'file_chunks'])(
     'while it finalizes, at the table %s, gets its files from the next gateway',
     async (table) => {
-      const client = await startGateway();
-      const id = await client.start(text);
-      await eventually(async () => (await client.read(id)).request_counts.completed > 1);
-      const held = await holdTable(db, table);
-      await held.awaited();
+      const { customer, client, id } = await begin();
+      const files = await hold(table);
+      await files.awaited();
       expect(await client.read(id)).toMatchObject({ status: 'finalizing', output_file_id: null });
       await kill();
-      await held.release();
-      expect(await requireEnd(id, 'completed')).toBe(count);
+      await files.release();
+      expect(await requireEnd(customer, id, 'completed')).toBe(count);
     },
   );
 
   it('after writing all files, before publishing them, has one pair of files', async () => {
-    const client = await startGateway();
-    const id = await client.start(text);
-    await eventually(async () => (await client.read(id)).request_counts.completed > 1);
-    const parts = await holdTable(db, 'file_chunks');
+    const { customer, id } = await begin();
+    const parts = await hold('file_chunks');
     await parts.awaited();
-    const lines = await holdTable(db, 'batch_lines');
+    const lines = await hold('batch_lines');
     await parts.release();
     await lines.awaited();
     await kill();
     await lines.release();
-    expect(await requireEnd(id, 'completed')).toBe(count);
-    const seen = await db.sql`select 1 from files where purpose = 'batch_output' and written_until is null`;
+    expect(await requireEnd(customer, id, 'completed')).toBe(count);
+    const seen = await db.sql`
+      select 1 from files where purpose = 'batch_output' and written_until is null and organization_id =
+        (select organization_id from batches where key_id = ${customer.keyId})`;
     expect(seen).toHaveLength(1);
   });
 
   it.each(['cancelled', 'expired'])('while it is being %s ends with that status', async (how) => {
-    const client = await startGateway();
-    const id = await client.start(text);
-    await eventually(async () => (await client.read(id)).request_counts.completed > 1);
-    const held = await holdTable(db, 'files');
+    const { customer, client, id } = await begin();
+    const files = await hold('files');
     if (how === 'cancelled') await client.ask(`/v1/batches/${id}/cancel`, {});
-    else await db.sql`update batches set expires_at = now(), turn_at = now(), lease_until = now(), fence = fence + 1`;
-    await held.awaited();
+    else
+      await db.sql`update batches set expires_at = now(), turn_at = now(), lease_until = now(), fence = fence + 1
+        where key_id = ${customer.keyId}`;
+    await files.awaited();
     await kill();
-    await held.release();
-    expect(await requireEnd(id, how)).toBeGreaterThan(1);
+    await files.release();
+    expect(await requireEnd(customer, id, how)).toBeGreaterThan(1);
   });
 });
