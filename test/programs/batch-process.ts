@@ -1,5 +1,7 @@
 import { expect } from 'vitest';
+import { parseId } from '#base/id.ts';
 import type { Db } from '#base/database/connect-database.ts';
+import { liftLimits } from '#test/gateway.ts';
 import { type Body, eventually } from '#test/inference/inference-gateway.ts';
 import { givenKey } from '#test/programs/gateway-process.ts';
 
@@ -38,6 +40,21 @@ export function batchClientOf(url: string, key = givenKey): BatchClient {
     },
     read: (id) => ask(`/v1/batches/${id}`),
   };
+}
+
+export interface Customer {
+  readonly key: string;
+  readonly keyId: string;
+}
+
+/** A new organization with 10 USD, whose key has no limits. */
+export async function openCustomer(url: string): Promise<Customer> {
+  const admin = batchClientOf(url);
+  const { id, management_key: key } = await admin.ask('/v1/organizations', { name: `Organization ${Math.random()}` });
+  await admin.ask('/v1/wallet/credits', { organization_id: id, amount: '10', reference: 'opening' });
+  await liftLimits(url, key);
+  const keys = await batchClientOf(url, key).ask('/v1/keys');
+  return { key, keyId: parseId('key', keys.data[0].id) ?? '' };
 }
 
 const final = ['completed', 'failed', 'expired', 'cancelled'];

@@ -7,8 +7,16 @@ import { parseId } from '#base/id.ts';
 import { flexPricing, linesOf } from '#test/inference/batch-bench.ts';
 import { eventually, externalFile } from '#test/inference/inference-gateway.ts';
 import { createTestDatabase, type TestDatabase } from '#test/database.ts';
-import { liftLimits } from '#test/gateway.ts';
-import { type BatchClient, batchClientOf, endOf, type HeldTable, holdTable, requireSettled } from './batch-process.ts';
+import {
+  type BatchClient,
+  batchClientOf,
+  type Customer,
+  endOf,
+  type HeldTable,
+  holdTable,
+  openCustomer,
+  requireSettled,
+} from './batch-process.ts';
 import {
   clearHome,
   engineFile,
@@ -74,22 +82,6 @@ async function hold(table: string): Promise<HeldTable> {
   return one;
 }
 
-interface Customer {
-  readonly key: string;
-  readonly keyId: string;
-}
-
-/** An organization with 10 USD. */
-async function openCustomer(): Promise<Customer> {
-  const url = await gatewayUrl();
-  const admin = batchClientOf(url);
-  const { id, management_key: key } = await admin.ask('/v1/organizations', { name: `Organization ${Math.random()}` });
-  await admin.ask('/v1/wallet/credits', { organization_id: id, amount: '10', reference: 'opening' });
-  await liftLimits(url, key);
-  const keys = await batchClientOf(url, key).ask('/v1/keys');
-  return { key, keyId: parseId('key', keys.data[0].id) ?? '' };
-}
-
 const clientOf = async ({ key }: Customer, more?: Readonly<Record<string, string>>): Promise<BatchClient> =>
   batchClientOf(await gatewayUrl(more), key);
 
@@ -110,7 +102,7 @@ async function answered({ keyId }: Customer): Promise<number> {
 
 /** Begins a batch, and waits until some of its lines are answered. */
 async function begin(): Promise<{ readonly customer: Customer; readonly client: BatchClient; readonly id: string }> {
-  const customer = await openCustomer();
+  const customer = await openCustomer(await gatewayUrl());
   const client = await clientOf(customer);
   const id = await client.start(text);
   await eventually(async () => (await client.read(id)).request_counts.completed > 1);
@@ -138,7 +130,8 @@ async function killBeforeNotes(): Promise<{
 
 /** An engine that answers each request the same, once the test lets it, with more than a client's key would keep. */
 async function startLargeEngine() {
-  const content = randomBytes(9_000_000).toString('hex').repeat(2);
+  // Longer than a replay, and compressed longer than a settlement carries.
+  const content = randomBytes(4_600_000).toString('hex').padEnd(36_000_000, 'x');
   const usage = { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 };
   const choices = [{ index: 0, message: { role: 'assistant', content }, finish_reason: 'stop' }];
   const { promise: mayAnswer, resolve: answer } = Promise.withResolvers<undefined>();
@@ -183,7 +176,7 @@ const expire = (id: string) =>
 
 describe('a batch whose gateway is killed', () => {
   it('right after taking it is read and run by the next gateway', async () => {
-    const customer = await openCustomer();
+    const customer = await openCustomer(await gatewayUrl());
     const client = await clientOf(customer);
     const lines = await hold('batch_lines');
     const id = await client.start(text);
@@ -223,7 +216,7 @@ describe('a batch whose gateway is killed', () => {
   );
 
   it('before recording a large charged answer has exactly this answer', async () => {
-    const customer = await openCustomer();
+    const customer = await openCustomer(await gatewayUrl());
     const client = await clientOf(customer);
     const id = await client.start(linesOf(1, { body: { model: 'large' } }));
     await eventually(async () => large.asked() === 1);

@@ -1,15 +1,23 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { connectDb, type Db } from '#base/database/connect-database.ts';
+import { parseId } from '#base/id.ts';
 import { linesOf } from '#test/inference/batch-bench.ts';
 import { type Body, eventually } from '#test/inference/inference-gateway.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
 import { type DatabaseProxy, startDatabaseProxy } from '#test/database-proxy.ts';
-import { liftLimits } from '#test/gateway.ts';
-import { type BatchClient, batchClientOf, endOf, holdTable, requireSettled } from './batch-process.ts';
-import { engineFile, givenKey, useProcesses } from '#test/programs/gateway-process.ts';
+import { type BatchClient, batchClientOf, endOf, holdTable, openCustomer, requireSettled } from './batch-process.ts';
+import {
+  clearHome,
+  engineFile,
+  type GatewayProcess,
+  givenKey,
+  type Home,
+  makeHome,
+  runGateway,
+} from '#test/programs/gateway-process.ts';
 
 /** PostgreSQL goes away while a batch runs, and comes back: each line has one result, and is charged once. */
 
-const processes = useProcesses();
 const count = 60;
 const leaseSeconds = 2;
 const env = {
@@ -23,24 +31,33 @@ const flexEngine = engineFile('chat').replace(
 );
 const text = linesOf(count, { body: { max_tokens: 10, standin: { output_tokens: 10, tpot_ms: 20 } } });
 
+let home: Home;
+let database: TestDatabase;
 let db: Db;
 let proxy: DatabaseProxy;
+let gateway: GatewayProcess;
 
-beforeEach(async () => {
-  const databaseUrl = await processes.database();
-  db = connectDb(databaseUrl);
-  proxy = await startDatabaseProxy(databaseUrl);
+beforeAll(async () => {
+  home = makeHome({ chat: flexEngine });
+  database = await createTestDatabase();
+  db = connectDb(database.url);
+  proxy = await startDatabaseProxy(database.url);
+  gateway = runGateway({ home, databaseUrl: proxy.url, env });
 });
-afterEach(async () => {
+afterAll(async () => {
+  gateway.signal('SIGKILL');
+  await gateway.exited;
+  await clearHome(home);
   await db.close();
   await proxy.close();
+  await database.drop();
 });
 
+/** A batch of an organization of its own. */
 async function startBatch(): Promise<{ readonly client: BatchClient; readonly id: string }> {
-  const home = processes.home({ chat: flexEngine });
-  const url = await processes.run({ home, databaseUrl: proxy.url, env }).url();
-  await liftLimits(url, givenKey);
-  const client = batchClientOf(url);
+  const url = await gateway.url();
+  const { key } = await openCustomer(url);
+  const client = batchClientOf(url, key);
   const id = await client.start(text);
   await eventually(async () => (await client.read(id)).request_counts.completed > 3);
   return { client, id };
@@ -102,7 +119,9 @@ describe('a batch', () => {
     await pause(500);
     proxy.restore();
     expect(await completed(client, id)).toBe(count);
-    const seen = await db.sql`select 1 from files where purpose = 'batch_output' and written_until is null`;
+    const seen = await db.sql`
+      select 1 from files where purpose = 'batch_output' and written_until is null and organization_id =
+        (select organization_id from batches where id = ${parseId('batch', id)}::uuid)`;
     expect(seen).toHaveLength(1);
   });
 });
