@@ -43,8 +43,9 @@ const asNodeRunsIt = {
 
 function project(name: string, options: ProjectOptions): TestProjectInlineConfiguration {
   // A wait ends when what is waited for is there; how long a busy machine takes for it is not what is tested. These
-  // bounds end what hangs, the wait before its test, so that it says what it waited for.
-  const bounds = { expect: { poll: { timeout: 300_000 } }, testTimeout: 900_000, hookTimeout: 900_000 };
+  // bounds end what hangs, the wait before its test, so that it says what it waited for. What is waited for needs the
+  // processor itself: nobody asks for it more than ten times a second.
+  const bounds = { expect: { poll: { timeout: 300_000, interval: 100 } }, testTimeout: 900_000, hookTimeout: 900_000 };
   // Files of a worker share what they import, which costs more than most of them do.
   const common = { ...bounds, isolate: false, tags, ...asNodeRunsIt };
   return { root, test: { name, ...common, ...options } };

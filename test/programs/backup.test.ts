@@ -20,6 +20,7 @@ import { leftOut } from '#programs/backup.ts';
 import { writeBackup } from '#base/backup/backup.ts';
 import { listTables, readPartitions, readSequences } from '#base/backup/shape.ts';
 import { chapterLines, paste } from '#test/chapter-lines.ts';
+import { addPostgres } from '#test/programs/built-in-postgres.ts';
 import { createTestDatabase, databaseUrl, type TestDatabase, withServer } from '#test/database.ts';
 import { type CliResult, runCli } from '#test/cli/run-cli.ts';
 import { type Body } from '#test/inference/inference-gateway.ts';
@@ -100,6 +101,11 @@ function mountSmallDisk(folder: string): boolean {
   }
 }
 
+async function backUp(file: string, env: Readonly<Record<string, string>>): Promise<void> {
+  const made = await run(['backup', file], env);
+  expect(made).toMatchObject({ code: 0, stderr: '', stdout: expect.stringContaining(`${file}: `) });
+}
+
 /** A home whose gateway has served, and has stopped. @returns the wallet */
 async function serveOnce(home: Home, url: string | null, times: number): Promise<Body> {
   const gateway = runGateway({ home, databaseUrl: url, env: given });
@@ -128,8 +134,7 @@ describe('headgate backup and restore', () => {
     const home = processes.home();
     const url = await newDatabase(new URL(served.url).pathname.slice(1));
     const file = join(home.dir, 'a.backup');
-    const made = await run(['backup', file], { DATABASE_URL: url, HEADGATE_DATA_DIR: home.dataDir });
-    expect(made).toMatchObject({ code: 0, stderr: '', stdout: expect.stringContaining(`${file}: `) });
+    await backUp(file, { DATABASE_URL: url, HEADGATE_DATA_DIR: home.dataDir });
     return { home, file, databaseUrl: url };
   }
 
@@ -322,8 +327,9 @@ describe('the built-in PostgreSQL of a stopped gateway', () => {
   beforeAll(async () => {
     home = makeHome({ chat: engineFile('chat') });
     file = join(home.dir, 'built-in.backup');
+    await addPostgres(home);
     balance = await serveOnce(home, null, 3);
-    expect(await run(['backup', file], { HEADGATE_DATA_DIR: home.dataDir })).toMatchObject({ code: 0, stderr: '' });
+    await backUp(file, { HEADGATE_DATA_DIR: home.dataDir });
   });
   afterAll(() => clearHome(home));
 

@@ -18,7 +18,7 @@ import {
 
 /** PostgreSQL goes away while a batch runs, and comes back: each line has one result, and is charged once. */
 
-const count = 60;
+const count = 30;
 const leaseSeconds = 2;
 const env = {
   HEADGATE_BOOTSTRAP_KEY: givenKey,
@@ -29,7 +29,7 @@ const flexEngine = engineFile('chat').replace(
   'output_per_million: 0.40',
   'output_per_million: 0.40, flex_multiplier: 0.5',
 );
-const text = linesOf(count, { body: { max_tokens: 10, standin: { output_tokens: 10, tpot_ms: 20 } } });
+const text = linesOf(count, { body: { max_tokens: 10, standin: { output_tokens: 10, tpot_ms: 40 } } });
 
 let home: Home;
 let database: TestDatabase;

@@ -4,6 +4,7 @@ import { connectDb } from '#base/database/connect-database.ts';
 import type { Published } from '#core/gateways/gateways.ts';
 import { runCli, useFolders } from '#test/cli/run-cli.ts';
 import { createTestDatabase } from '#test/database.ts';
+import { addPostgres } from '#test/programs/built-in-postgres.ts';
 import { useProcesses } from '#test/programs/gateway-process.ts';
 
 const processes = useProcesses();
@@ -23,6 +24,7 @@ async function findings(name: string, env: Readonly<Record<string, string>>): Pr
 
 it('finds the gateway of HEADGATE_URL and the gateway of the data folder, with any PORT', async () => {
   const home = processes.home();
+  await addPostgres(home);
   const url = await processes.run({ home, databaseUrl: null }).url();
   const running = [{ state: 'ok', message: `runs at ${url}` }];
   expect(await findings('gateway', { HEADGATE_DATA_DIR: home.dataDir, PORT: '1' })).toMatchObject(running);

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { connectDb } from '#base/database/connect-database.ts';
 import { type CliResult, runCli, useFolders } from '#test/cli/run-cli.ts';
 import { type Body, eventually } from '#test/inference/inference-gateway.ts';
+import { addPostgres } from '#test/programs/built-in-postgres.ts';
 import { clientOf, type GatewayProcess, givenKey, readFrames, useProcesses } from '#test/programs/gateway-process.ts';
 
 const processes = useProcesses();
@@ -37,6 +38,7 @@ describe('headgate keys recover', () => {
 
   it('creates a key with and without a running gateway; other keys are revoked only on request', async () => {
     const home = processes.home();
+    await addPostgres(home);
     const env = { HEADGATE_DATA_DIR: home.dataDir };
     const first = processes.run({ home, databaseUrl: null });
     const url = await first.url();

@@ -2,6 +2,7 @@ import { readFileSync, renameSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { findPostmaster } from '#base/postgres/postmaster.ts';
+import { addPostgres } from '#test/programs/built-in-postgres.ts';
 import { expectBooked } from '#test/inference/booked-load.ts';
 import { errorOf, eventually } from '#test/inference/inference-gateway.ts';
 import {
@@ -35,6 +36,7 @@ async function stop(gateway: GatewayProcess): Promise<void> {
 describe('a built-in PostgreSQL that cannot restart', () => {
   it('is retried and reported once, keeps its folder locked, and the gateway still stops cleanly', async () => {
     const home = processes.home();
+    await addPostgres(home);
     const gateway = run(home);
     const url = await gateway.url();
     const client = clientOf(url);
@@ -73,6 +75,7 @@ describe('a built-in PostgreSQL that cannot restart', () => {
 describe('a built-in PostgreSQL that is killed under load', () => {
   it('restarts, and every completed request is in the books once', async () => {
     const home = processes.home();
+    await addPostgres(home);
     const gateway = run(home);
     const { asked, complete } = await killPostgresUnderLoad(home, gateway);
     await expectBooked(asked, complete);
@@ -83,6 +86,7 @@ describe('a built-in PostgreSQL that is killed under load', () => {
 
   it('restarts also after it was adopted from a killed gateway', async () => {
     const home = processes.home();
+    await addPostgres(home);
     const former = run(home);
     await former.url();
     former.signal('SIGKILL');

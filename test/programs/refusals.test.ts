@@ -11,6 +11,7 @@ import { createEngineFolder } from '#core/catalog/catalog.ts';
 import { connectDb, describeConnectionFailure, migrateDb } from '#base/database/database.ts';
 import { createLog } from '#base/log.ts';
 import { databaseUrl as otherDatabase } from '#test/database.ts';
+import { addPostgres } from '#test/programs/built-in-postgres.ts';
 import {
   engineFile,
   engineRecords,
@@ -270,6 +271,7 @@ describe('a start with an unusable database', () => {
 describe('a data folder', () => {
   it('of a running gateway with the built-in PostgreSQL is rejected with its process id, and that gateway continues', async () => {
     const home = processes.home();
+    await addPostgres(home);
     const first = processes.run({ home, databaseUrl: null });
     const url = await first.url();
     expect(await refusalOf({ home, databaseUrl: null })).toMatch(

@@ -5,6 +5,8 @@ import { join } from 'node:path';
 import postgres from 'postgres';
 import { describe, expect, it } from 'vitest';
 import { type Body, eventually, framesOf } from '#test/inference/inference-gateway.ts';
+import { startGateway } from '#test/gateway.ts';
+import { addPostgres } from '#test/programs/built-in-postgres.ts';
 import { freePort } from '#test/free-port.ts';
 import {
   clientOf,
@@ -31,11 +33,14 @@ const streamOf = (tokens: number): object => ({
   standin: { tpot_ms: 10, output_tokens: tokens, finish: 'length' },
 });
 
-/** The usage record of a request, read from a gateway that is started anew on the same books. */
+/** The usage record of a request, read from another gateway on the same books. */
 async function recordLater(databaseUrl: string, answer: Response): Promise<Body> {
-  const gateway = processes.run({ home: processes.home(), databaseUrl, env });
-  const id = answer.headers.get('x-request-id') ?? '';
-  return clientOf(await gateway.url()).get(`/v1/usage/requests/${id}`);
+  const gateway = await startGateway({ databaseUrl, env });
+  try {
+    return await clientOf(gateway.url).get(`/v1/usage/requests/${answer.headers.get('x-request-id') ?? ''}`);
+  } finally {
+    await gateway.stop();
+  }
 }
 
 /** The processes that a terminal's Ctrl-C would reach. */
@@ -101,44 +106,40 @@ describe('a stop signal', () => {
   it.each([
     ['SIGINT to the process group, as a terminal does', 'SIGINT', 'group'],
     ['SIGTERM to the process only', 'SIGTERM', 'process'],
-  ] as const)('%s: finishes a running stream, then stops engines and PostgreSQL', async (_, name, target) => {
-    const home = processes.home();
-    const gateway = processes.run({ home, databaseUrl: null, env });
-    const url = await gateway.url();
-    const answer = await clientOf(url).chat(streamOf(150));
-    const stream = await readFrames(answer, 3);
-    const pids = [onlyEngine(home.dataDir).pid, await postgresPid(home.dataDir)];
+  ] as const)(
+    '%s: finishes a running stream and a JSON request, waits for no idle connection, then stops engines and PostgreSQL',
+    async (_, name, target) => {
+      const home = processes.home();
+      await addPostgres(home);
+      const gateway = processes.run({ home, databaseUrl: null, env });
+      const url = await gateway.url();
+      const client = clientOf(url);
+      const answer = await client.chat(streamOf(300));
+      const stream = await readFrames(answer, 3);
+      const pids = [onlyEngine(home.dataDir).pid, await postgresPid(home.dataDir)];
+      // fetch keeps the connection of this one.
+      await client.get('/v1/wallet');
+      const pending = client.chat({ max_tokens: 200, standin: { tpot_ms: 10, output_tokens: 200, finish: 'length' } });
+      await eventually(async () => {
+        const { data }: Body = await client.get('/v1/admin/engines');
+        return data.some(({ queue }: Body) => queue.running > 1);
+      });
 
-    gateway.signal(name, target);
-    await stopping(gateway);
-    const ask = () => fetch(`${url}/v1/pricing`).then(String, ({ message }: Error) => message);
-    await expect.poll(ask).toBe('fetch failed');
-    const frames = framesOf(await stream.rest());
-    expect(frames.at(-1)).toBe('[DONE]');
-    expect(frames.at(-2).choices[0].finish_reason).toBe('length');
-    expect(await gateway.exited).toEqual(cleanExit);
-    expect(pids.filter(isAlive)).toEqual([]);
-    expect(engineRecords(home.dataDir)).toEqual([]);
-    expect(gateway.output.stderr).toBe('');
-  });
-
-  it('finishes a running JSON request, and waits for no idle connection', async () => {
-    const home = processes.home();
-    const gateway = processes.run({ home, databaseUrl: await processes.database(), env });
-    const client = clientOf(await gateway.url());
-    // fetch keeps the connection of this one.
-    await client.get('/v1/wallet');
-    const pending = client.chat({ max_tokens: 60, standin: { tpot_ms: 10, output_tokens: 60, finish: 'length' } });
-    await eventually(async () => {
-      const { data }: Body = await client.get('/v1/admin/engines');
-      return data.some(({ queue }: Body) => queue.running > 0);
-    });
-    gateway.signal('SIGTERM');
-    const answer = await pending;
-    expect(answer.status).toBe(200);
-    expect(await answer.json()).toMatchObject({ usage: { completion_tokens: 60 } });
-    expect(await gateway.exited).toEqual(cleanExit);
-  });
+      gateway.signal(name, target);
+      await stopping(gateway);
+      const ask = () => fetch(`${url}/v1/pricing`).then(String, ({ message }: Error) => message);
+      await expect.poll(ask).toBe('fetch failed');
+      const frames = framesOf(await stream.rest());
+      expect(frames.at(-1)).toBe('[DONE]');
+      expect(frames.at(-2).choices[0].finish_reason).toBe('length');
+      expect((await pending).status).toBe(200);
+      expect(await (await pending).json()).toMatchObject({ usage: { completion_tokens: 200 } });
+      expect(await gateway.exited).toEqual(cleanExit);
+      expect(pids.filter(isAlive)).toEqual([]);
+      expect(engineRecords(home.dataDir)).toEqual([]);
+      expect(gateway.output.stderr).toBe('');
+    },
+  );
 
   it('ends requests after HEADGATE_SHUTDOWN_SECONDS with an error frame and [DONE], charged to the last token', async () => {
     const home = processes.home();
@@ -161,6 +162,7 @@ describe('a stop signal', () => {
 
   it('twice ends running requests at once, and still stops engines and PostgreSQL', async () => {
     const home = processes.home();
+    await addPostgres(home);
     const gateway = processes.run({ home, databaseUrl: null, env: { ...env, HEADGATE_SHUTDOWN_SECONDS: '3600' } });
     const answer = await clientOf(await gateway.url()).chat(streamOf(6000));
     const stream = await readFrames(answer, 3);

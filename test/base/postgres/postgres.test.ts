@@ -1,6 +1,6 @@
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -12,6 +12,7 @@ import { createLog } from '#base/log.ts';
 import { type EmbeddedPostgres, type EmbeddedPostgresOptions, startEmbeddedPostgres } from '#base/postgres/postgres.ts';
 import { findPostmaster, stopPostmaster, waitUntil } from '#base/postgres/postmaster.ts';
 import { findRunAs } from '#base/postgres/run-as.ts';
+import { copyPostgres } from '#test/programs/built-in-postgres.ts';
 
 let dataDir = '';
 let clusterDir = '';
@@ -30,8 +31,20 @@ afterEach(async () => {
   rmSync(dataDir, { recursive: true, force: true });
 });
 
-/** Without fsync, for which most of these tests would only wait. */
+/** Starts the server on a cluster that is there already, as at every start after the first. */
 async function start(options: Partial<EmbeddedPostgresOptions> = {}): Promise<EmbeddedPostgres> {
+  await addCluster();
+  return startFirst(options);
+}
+
+async function addCluster(): Promise<void> {
+  if (existsSync(clusterDir)) return;
+  rmSync(dataDir, { recursive: true });
+  await copyPostgres(dataDir);
+}
+
+/** Starts the server as it is. Without fsync, for which most of these tests would only wait. */
+async function startFirst(options: Partial<EmbeddedPostgresOptions> = {}): Promise<EmbeddedPostgres> {
   const server = await startEmbeddedPostgres({ dataDir, log: createLog('silent'), fsync: false, ...options });
   servers.push(server);
   return server;
@@ -47,6 +60,7 @@ const starter = `
 
 /** A durable server whose process, which started it, was killed. @returns its url */
 async function startAndLeave(meanwhile: (url: string) => Promise<void> = async () => undefined): Promise<string> {
+  await addCluster();
   const child = spawn(process.execPath, ['--input-type=module', '-e', starter, dataDir], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
@@ -119,7 +133,7 @@ describe('an invalid setup of the built-in PostgreSQL', () => {
 
 describe('the built-in PostgreSQL', () => {
   it('is a UTF-8 server on loopback only, with fsync as configured', async () => {
-    const server = await start({ fsync: true });
+    const server = await startFirst({ fsync: true });
     const [row] = await ask<Record<string, string>>(
       server.url,
       `select current_setting('server_encoding') as encoding, current_setting('listen_addresses') as addresses,
@@ -193,7 +207,7 @@ describe('the built-in PostgreSQL', () => {
     mkdirSync(join(dataDir, 'cluster.new-cut', 'cluster'), { recursive: true });
     writeFileSync(join(dataDir, 'cluster.new-cut', 'cluster', 'PG_VERSION'), '18\n');
     writeFileSync(join(dataDir, 'postgres.password'), 'of the one that was never finished\n');
-    const server = await start();
+    const server = await startFirst();
     expect(await ask(server.url, 'select 1 as one')).toEqual([{ one: 1 }]);
     expect(readdirSync(dataDir).toSorted()).toEqual(['cluster', 'postgres.log', 'postgres.password']);
   });

@@ -122,44 +122,6 @@ const slow = { standin: { ttft_ms: 3000 } };
 describe('a gateway killed beside another one', () => {
   let redis: TestRedis;
   let cluster: Cluster;
-  beforeAll(async () => {
-    redis = await startRedis();
-    cluster = await startCluster({ count: 2, redis, env });
-    await Promise.all([0, 1].map((which) => cluster.chat(which, adminKey).then((answer) => answer.text())));
-  });
-  afterAll(async () => {
-    await cluster.stop();
-    await redis.stop();
-  });
-
-  it('has its request answered with 409 by the other one until the lease expires, then run and billed once', async () => {
-    const request = await openRepeatable(cluster, slow);
-    const killed = cluster.gateways.indexOf(await cluster.start());
-    await killRunning(cluster, killed, request);
-    const { answer, refusals } = await request.obey(1);
-    expect(refusals).toBeGreaterThan(0);
-    expect([answer.status, answer.headers.get('idempotent-replayed')]).toEqual([200, null]);
-    await expectBilledOnce(request, 1, await answer.text());
-    await eventually(async () => (await request.held(1)) === '0');
-  });
-
-  it('has its complete answer replayed by the other one, and not billed again', async () => {
-    const request = await openRepeatable(cluster, { stream: true });
-    const killed = cluster.gateways.indexOf(await cluster.start());
-    const text = await (await request.send(killed)).text();
-    await cluster.gateways[killed]?.end('SIGKILL');
-    expect(text).toContain('data: [DONE]');
-    // Requests that it had not reported as over are over when its lease is.
-    const { answer } = await request.obey(1);
-    expect([answer.status, answer.headers.get('idempotent-replayed')]).toEqual([200, 'true']);
-    expect(await answer.text()).toBe(text);
-    await expectBilledOnce(request, 1, text);
-  });
-});
-
-describe('a gateway killed after it answered without PostgreSQL', () => {
-  let redis: TestRedis;
-  let cluster: Cluster;
   let spooling: Spooling;
   beforeAll(async () => {
     redis = await startRedis();
@@ -173,7 +135,31 @@ describe('a gateway killed after it answered without PostgreSQL', () => {
     await redis.stop();
   });
 
-  it('has its answer replayed by the next gateway on its data folder, billed once', async () => {
+  it('has its request answered with 409 by the other one until the lease expires, then run and billed once', async () => {
+    const request = await openRepeatable(cluster, slow);
+    const killed = cluster.gateways.indexOf(await cluster.start());
+    await killRunning(cluster, killed, request);
+    const { answer, refusals } = await request.obey(0);
+    expect(refusals).toBeGreaterThan(0);
+    expect([answer.status, answer.headers.get('idempotent-replayed')]).toEqual([200, null]);
+    await expectBilledOnce(request, 0, await answer.text());
+    await eventually(async () => (await request.held(0)) === '0');
+  });
+
+  it('has its complete answer replayed by the other one, and not billed again', async () => {
+    const request = await openRepeatable(cluster, { stream: true });
+    const killed = cluster.gateways.indexOf(await cluster.start());
+    const text = await (await request.send(killed)).text();
+    await cluster.gateways[killed]?.end('SIGKILL');
+    expect(text).toContain('data: [DONE]');
+    // Requests that it had not reported as over are over when its lease is.
+    const { answer } = await request.obey(0);
+    expect([answer.status, answer.headers.get('idempotent-replayed')]).toEqual([200, 'true']);
+    expect(await answer.text()).toBe(text);
+    await expectBilledOnce(request, 0, text);
+  });
+
+  it('after it answered without PostgreSQL, has its answer replayed by the next gateway on its data folder, billed once', async () => {
     const request = await openRepeatable(cluster, { standin: { ttft_ms: 500 } });
     const text = await killSpooled(cluster, spooling, request);
     const next = cluster.gateways.indexOf(await cluster.start(spooling.env));
@@ -184,7 +170,7 @@ describe('a gateway killed after it answered without PostgreSQL', () => {
     await cluster.gateways[next]?.end();
   });
 
-  it('does not bill a request that another gateway ran before the restart', async () => {
+  it('after it answered without PostgreSQL, does not bill a request that another gateway ran before the restart', async () => {
     const request = await openRepeatable(cluster, { standin: { ttft_ms: 500 } });
     await killSpooled(cluster, spooling, request);
     const { answer, refusals } = await request.obey(0);

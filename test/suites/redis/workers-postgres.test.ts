@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import postgres from 'postgres';
 import { expect, it } from 'vitest';
+import { addPostgres } from '#test/programs/built-in-postgres.ts';
 import { expectBooked } from '#test/inference/booked-load.ts';
 import { eventually } from '#test/inference/inference-gateway.ts';
 import { type GatewayProcess, givenKey, isAlive, postgresPid, useProcesses } from '#test/programs/gateway-process.ts';
@@ -53,6 +54,7 @@ it('restarts the built-in PostgreSQL of several workers once when it is killed u
   const redis = await startRedis();
   try {
     const home = processes.home();
+    await addPostgres(home);
     const env = { HEADGATE_BOOTSTRAP_KEY: givenKey, HEADGATE_SETTLE_SECONDS: '2', HEADGATE_METRICS_PORT: '0' };
     const gateway = processes.run({
       home,

@@ -53,13 +53,14 @@ const ofTheMachine = machineCommands.map(({ name }) => name.split(' ')[0]);
  * nothing is typed to and that is not broken off runs in this process, which takes a hundredth of the time.
  */
 export function runCli(args: readonly string[], options: CliOptions = {}): Promise<CliResult> {
-  const { env = {}, cwd, input, until, asProcess = false } = options;
-  const isPlain = cwd === undefined && input === undefined && until === undefined && !asProcess;
+  const { env = {}, cwd, input, until } = options;
   const [group = ''] = args;
-  if (isPlain && ofTheMachine.includes(group)) return runOfMachine(args, env);
+  const isPlain = cwd === undefined && input === undefined && until === undefined;
+  if (!isPlain || options.asProcess === true) return runProcess(args, options);
+  if (ofTheMachine.includes(group)) return runOfMachine(args, env);
   const names = group === 'import' ? [] : ofTheGateway.includes(group) ? place : null;
   const isOfThem = names?.length === Object.keys(env).length && names.every((name) => name in env);
-  return isPlain && isOfThem ? runHere(args, env) : runProcess(args, options);
+  return isOfThem ? runHere(args, env) : runProcess(args, options);
 }
 
 /** Only these variables. */

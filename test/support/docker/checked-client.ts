@@ -146,7 +146,7 @@ export async function until<T>(
     const found = await look();
     if (found !== null && found !== undefined && found !== false) return found;
     if (performance.now() > deadline) throw new Error(`It did not come to this: ${what}`);
-    await pause(25);
+    await pause(100);
   }
 }
 

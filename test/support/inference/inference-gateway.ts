@@ -145,12 +145,12 @@ async function findRecord(gateway: TestGateway, requestId: string, key = gateway
 
 /**
  * Waits until there is a value that is neither null nor false.
- * @param pauseMaxMs longest pause between two reads; what takes seconds needs no read each 25 ms
+ * @param pauseMaxMs longest pause between two reads; what takes seconds needs few reads
  */
-export async function eventually<T>(read: () => Promise<T | null | false>, pauseMaxMs = 25): Promise<T> {
+export async function eventually<T>(read: () => Promise<T | null | false>, pauseMaxMs = 100): Promise<T> {
   const untilMs = Date.now() + 300_000;
   // A long wait polls less often: the awaited work needs the processor itself.
-  for (let pauseMs = 10; ; pauseMs = Math.min(pauseMs * 1.3, pauseMaxMs)) {
+  for (let pauseMs = 10; ; pauseMs = Math.min(pauseMs * 1.2, pauseMaxMs)) {
     const value = await read();
     if (value !== null && value !== false) return value;
     if (Date.now() > untilMs) throw new Error('gave up waiting');
