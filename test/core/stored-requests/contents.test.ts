@@ -230,12 +230,15 @@ describe('the content store', () => {
     const contents = open(30 * day);
     const organizationId = uuidv7();
     const now = Date.now();
-    const old = Array.from({ length: 1200 }, (_, index) => contentAt(now - 31 * day - index, organizationId));
+    const old = contentAt(now - 31 * day, organizationId);
     const young = contentAt(now - 29 * day, organizationId);
-    for (const content of [...old, young]) contents.add(content);
+    for (const content of [old, young]) contents.add(content);
     await contents.close(20_000);
-    const first = old[0]?.requestId ?? '';
-    expect(await contents.read({ organizationId, keyIds: null, requestId: first })).toBeNull();
+    expect(await contents.read({ organizationId, keyIds: null, requestId: old.requestId })).toBeNull();
+    const more = Array.from({ length: 1200 }, (_, index) => idAt(now - 31 * day - index - 1));
+    await bench.gateway.db.sql`
+      insert into request_contents (request_id, organization_id, key_id, request, response, request_truncated, response_truncated)
+      select id, ${organizationId}, ${organizationId}, 'x', 'x', false, false from unnest(${`{${more.join()}}`}::uuid[]) as id`;
     await contents.deleteOld();
     const rows = await bench.gateway.db
       .sql`select request_id from request_contents where organization_id = ${organizationId}`;
