@@ -43,7 +43,7 @@ function expectNothingMade({ dataDir }: Home): void {
   expect(existsSync(dataDir)).toBe(false);
 }
 
-/** What a start says of invalid settings: the message of the ConfigError, which it prints. */
+/** Returns the message of the ConfigError for invalid settings, which a start prints. */
 function settingsRefusal(env: Readonly<Record<string, string>>): string {
   try {
     parseConfig(readSecretFiles(env));
