@@ -163,7 +163,7 @@ describe('a drift check', () => {
   });
 
   it('hides a value that Terraform marks as sensitive in a resource without drift', async () => {
-    const site = await newSite();
+    const site = await newSite(here);
     const { gateway, mirror } = site;
     await gateway.upload('passed', passed);
     const run = await applied(site, 'passed');
