@@ -19,8 +19,8 @@ beforeAll(async () => {
 describe('a rejected headgate clusters command', () => {
   it.each([
     [['create', 'x'], '--org is missing'],
-    [['create', 'x', '--org', 'org_1', '--nodes', '/nowhere.yaml'], '/nowhere.yaml cannot be read (ENOENT)'],
-    [['create', 'x', '--org', 'org_1', '--private-key', '/nowhere'], '/nowhere cannot be read (ENOENT)'],
+    [['create', 'x', '--org', 'org_1', '--nodes', '/nowhere.yaml'], 'there is no file /nowhere.yaml'],
+    [['create', 'x', '--org', 'org_1', '--private-key', '/nowhere'], 'there is no file /nowhere'],
     [['show'], 'an argument is missing'],
     [['rm', 'a', 'b'], 'too many arguments'],
   ])('ends with code 2 before any request: %j', async (args, sentence) => {

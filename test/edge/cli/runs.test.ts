@@ -68,7 +68,7 @@ describe('a rejected headgate runs command', () => {
     [['runs', 'apply', 'words'], '--cluster is missing'],
     [['stacks', 'apply'], 'an argument is missing: headgate stacks apply STACK --cluster'],
     [['runs', 'apply', 'words', '--cluster', 'site', '--input', 'word'], '--input word: must be NAME=VALUE'],
-    [['runs', 'apply', 'words', '--cluster', 'site', '--inputs', '/nowhere'], '/nowhere cannot be read (ENOENT)'],
+    [['runs', 'apply', 'words', '--cluster', 'site', '--inputs', '/nowhere'], 'there is no file /nowhere'],
     [['runs', 'apply', 'words', '--cluster', 'site', '--input', 'count_of=many'], 'must be a number, such as 1'],
     [['runs', 'apply', 'words', '--cluster', 'site', '--input', 'names=a'], 'must be a list, such as ["a"]'],
     [['runs', 'logs', 'run_1', '--tail', 'x'], '--tail must be a number of lines'],
@@ -199,6 +199,34 @@ describe('headgate runs', () => {
     expect((await headgate(['runs', 'destroy', idIn(gone), '--yes'])).stderr).toContain(
       'it has no resources left to destroy',
     );
+  });
+
+  it('says which runs can be confirmed, changed and checked, and which have a plan', async () => {
+    const failed = await headgate([
+      'runs',
+      'apply',
+      'words',
+      '--cluster',
+      clusterId,
+      '--wait',
+      '--input',
+      'count_of=-1',
+    ]);
+    const id = idIn(failed);
+    expect(failed.stdout).toContain(`\nlog: headgate runs logs ${id}\n`);
+    const errorOf = async (...words: readonly string[]): Promise<string> => (await headgate(['runs', ...words])).stderr;
+    for (const command of ['confirm', 'discard']) {
+      expect(await errorOf(command, id)).toContain('only a PLANNED run can be confirmed or discarded');
+    }
+    for (const words of [
+      ['drift-check', id],
+      ['drift-check', id, 'off'],
+      ['expiry', id, '--in', '2h'],
+    ]) {
+      expect(await errorOf(...words)).toContain('only an APPLIED run has an expiry and drift checks');
+    }
+    expect(await errorOf('plan', id)).toMatch(/have one once it is ready\.\n {2}request /);
+    expect(await errorOf('open', id)).toContain('if its cluster has a public domain and its stack names a port');
   });
 
   it('prints the web address at the end, and a link for members, opened in a browser on request', async () => {

@@ -122,7 +122,10 @@ describe('a web address for members', () => {
       expect((await caddy.text(run.url, path, { method: 'POST', headers: { cookie: kept } })).status).toBe(404);
     }
     const refused = await gateway.ask(`/v1/runs/${run.id}/open`, { method: 'POST', key: organization.key });
-    expect([refused.status, refused.body.error.message]).toEqual([409, 'The run has no web address.']);
+    expect([refused.status, refused.body.error.message]).toEqual([
+      409,
+      expect.stringContaining('The run has no web address.'),
+    ]);
   });
 });
 

@@ -139,7 +139,7 @@ async function requireFuture(tx: Transaction, at: string): Promise<void> {
       and ${at}::timestamptz <= clock_timestamp() + make_interval(secs => ${lifeSecondsMax})`);
   if (rows.length > 0) return;
   throw new AppError('invalid_value', {
-    message: 'must be in the future, and at most ten years ahead',
+    message: 'expires_at must be in the future, and at most ten years ahead.',
     param: 'expires_at',
   });
 }

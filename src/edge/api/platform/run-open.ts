@@ -27,7 +27,12 @@ export function registerRunOpening(app: ApiApp, parts: RunRoutesParts): void {
       isOperator: isOperator(caller),
     };
     const opened = await exposures.open(id, opener);
-    if (opened === null) throw new AppError('conflict', { message: 'The run has no web address.' });
+    if (opened === null) {
+      throw new AppError('conflict', {
+        message:
+          'The run has no web address. An APPLIED run has one if its cluster has a public domain and its stack names a port.',
+      });
+    }
     const { url, expiresAtMs } = opened;
     const expires = expiresAtMs === null ? null : new Date(expiresAtMs).toISOString();
     context.header('cache-control', 'no-store');

@@ -45,7 +45,11 @@ export function registerRunPlans(app: ApiApp, parts: RunRoutesParts): void {
   app.openapi(show, async (context) => {
     const run = await visibleRun(context, parts);
     const plan = run.plannedAtMs === null ? null : await runs.plan(run.id);
-    if (plan === null) throw new AppError('not_found', { message: 'The run has no plan to show.' });
+    if (plan === null)
+      throw new AppError('not_found', {
+        message:
+          'The run has no plan to show. Drift checks, and runs with plan_only or auto_apply: false, have one once it is ready.',
+      });
     return context.json(toPlanAnswer(run, plan), 200);
   });
   const confirm = createRoute({

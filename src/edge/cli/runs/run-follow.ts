@@ -185,7 +185,8 @@ export function runText(one: Run): string {
       const shown = sensitive ? '(sensitive)' : typeof value === 'string' ? value : JSON.stringify(value ?? null);
       return `${cleanLine(name)} = ${cleanLine(shown)}\n`;
     });
-  return `${id}: ${status}${planText(one)}${changesText(one)}${failure}${next}\n${lines.join('')}${addressText(one)}${expiryText(one)}${driftText(one)}`;
+  const log = status === 'FAILED' && one.log_lines > 0 ? `log: headgate runs logs ${id}\n` : '';
+  return `${id}: ${status}${planText(one)}${changesText(one)}${failure}${next}\n${log}${lines.join('')}${addressText(one)}${expiryText(one)}${driftText(one)}`;
 }
 
 const plan = async () => (await import('#edge/contract/runs.ts')).runPlanSchema;

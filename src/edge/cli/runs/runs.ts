@@ -53,7 +53,8 @@ const headings = [
 ];
 
 function row(one: Run, clusters: ReadonlyMap<string, string>): string[] {
-  const { id, stack, cluster_id: clusterId, node, operation, created_at: created, plan } = one;
+  const { id, stack, cluster_id: clusterId, node, created_at: created, plan } = one;
+  const operation = (one.drift_check_of ?? null) === null ? one.operation : 'drift check';
   const cluster = clusters.get(clusterId) ?? clusterId;
   const [at, expires] = [isoText(created), isoText(one.expires_at ?? '-')];
   const version = String(one.stack_version ?? '-');

@@ -206,7 +206,7 @@ export function readText(path: string): string {
     return readFileSync(path, 'utf8');
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? String(error.code) : '';
-    throw new UsageError(`${path} cannot be read (${code})`);
+    throw new UsageError(code === 'ENOENT' ? `there is no file ${path}` : `${path} cannot be read (${code})`);
   }
 }
 

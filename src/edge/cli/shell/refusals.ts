@@ -105,7 +105,7 @@ function hintOf(config: ClientConfig, refusal: Refusal, message: string): string
     case 422:
       return inputHint(refusal.path, message);
     case 409:
-      return runHint(refusal.path, message);
+      return runHint(refusal, message);
     default:
       return null;
   }
@@ -148,25 +148,45 @@ function neededKeyHint({ keySource, url }: ClientConfig, message: string): strin
 function listHint(path: string, message: string): string | null {
   // The missing resource may be of another kind than the path.
   const noun = /^There is no such (\w+)\.$/.exec(message)?.[1];
+  // The run exists, and has no plan.
+  if (noun === undefined && path.endsWith('/plan')) return null;
   const found = lists.find(([begin]) => begin === `/v1/${noun}s/`) ?? lists.find(([begin]) => path.startsWith(begin));
   return found?.[1] ?? null;
 }
 
 function inputHint(path: string, message: string): string | null {
+  if (message.includes('organization_id: must be the id')) return '"headgate orgs ls" lists the ids';
   if (!/^\/v1\/stacks\/[^/]+\/apply$/.test(path) || !message.startsWith('inputs.')) return null;
   return '"headgate stacks show STACK" lists the inputs; set them with "--input NAME=VALUE" or "--inputs FILE.json"';
 }
 
 const goesOn = ['PENDING', 'PLANNING', 'APPLYING', 'DESTROYING', 'CANCELING'];
 
+const plannedOnly = 'only a PLANNED run can be confirmed or discarded: "headgate runs ls --status PLANNED" lists them';
+const appliedOnly =
+  'only an APPLIED run has an expiry and drift checks: "headgate runs ls --status APPLIED" lists them';
+
+/** Hints for orders that are explained in the same way for each status. */
+const allowedRuns: ReadonlyMap<string, string> = new Map([
+  ['cancel', 'only a pending or active run can be canceled'],
+  ['confirm', plannedOnly],
+  ['discard', plannedOnly],
+  ['drift-check', appliedOnly],
+  ['change', appliedOnly],
+  [
+    'forget',
+    'another run of its stack is active there: "headgate runs ls" lists it, "headgate runs cancel" cancels it',
+  ],
+]);
+
 /** Returns what can be done with a run whose status does not allow an order. */
-function runHint(path: string, message: string): string | null {
-  const [, id = '', order = ''] = /^\/v1\/runs\/([^/]+)\/(\w+)$/.exec(path) ?? [];
+function runHint({ method, path }: Refusal, message: string): string | null {
+  const parts = /^\/v1\/runs\/([^/]+)(?:\/([\w-]+))?$/.exec(path) ?? [];
+  const [, id = '', order = method === 'PATCH' ? 'change' : ''] = parts;
   const [, status = ''] = /^The run is ([A-Z]+)\.$/.exec(message) ?? [];
   if (order === '' || status === '') return null;
-  if (order === 'cancel') return 'only a pending or active run can be canceled';
-  if (order === 'forget')
-    return `another run of its stack is active there: "headgate runs ls" lists it, "headgate runs cancel" cancels it`;
+  const allowed = allowedRuns.get(order);
+  if (allowed !== undefined) return allowed;
   if (status === 'CANCELING') return `it is stopping: "headgate runs logs -f ${id}" waits for its end`;
   if (goesOn.includes(status))
     return `it has not ended: "headgate runs logs -f ${id}" waits for its end, "headgate runs cancel ${id}" cancels it`;
