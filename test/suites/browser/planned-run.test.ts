@@ -113,7 +113,7 @@ describe('a plan on the page of its run', () => {
     await page.getByText('Not checked yet.').waitFor();
     await expectPresentable(page, 'run-without-drift-check');
     await page.getByRole('button', { name: 'Check for drift now' }).click();
-    await page.getByText('The resources are as they were applied.').waitFor();
+    await page.getByText(/^No drift was found/).waitFor();
     await expectPresentable(page, 'run-without-drift');
     await page.getByRole('link', { name: 'Last check' }).click();
     await page.getByText('The check is complete. It changed nothing.').waitFor();

@@ -31,9 +31,11 @@ const planWords: Words = {
   before: 'Now',
   after: 'Planned',
 };
+/** Does not say that all is as it was applied: Terraform does not read back what provisioners did. */
+const noDrift = 'No drift was found. Checks do not find what provisioners did on a node.';
 const driftWords: Words = {
   title: 'Drift',
-  none: 'The resources are as they were applied.',
+  none: noDrift,
   before: 'Applied',
   after: 'Now',
 };
@@ -80,7 +82,7 @@ function found({ status, checked_at: at, check_run_id: id, changed, deleted }: D
     status === 'drifted'
       ? html`Resources were changed or deleted outside of Headgate: ${changed} changed, ${deleted} deleted. Apply the
         stack again to restore them.`
-      : 'The resources are as they were applied.';
+      : noDrift;
   return html`<p>${text}</p>
     <p>${link} <span class="quiet">${moment(at)}</span></p>`;
 }
