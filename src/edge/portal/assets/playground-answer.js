@@ -8,7 +8,7 @@ import { AnswerText } from './playground-markdown.js';
  * @typedef {import('./playground-models.js').Price} Price
  * @typedef {{ id: string, type: 'function', function: { name: string, arguments: string } }} ToolCall
  * @typedef {{ prompt_tokens: number, completion_tokens: number, prompt_tokens_details?: { cached_tokens?: number | null } | null }} Usage
- * @typedef {{ delta?: { content?: string | null, reasoning?: string | null, reasoning_content?: string | null, tool_calls?: { index: number, id?: string | undefined, function?: { name?: string | undefined, arguments?: string } }[] }, finish_reason?: string | null }} Choice
+ * @typedef {{ delta?: { content?: string | null, refusal?: string | null, reasoning?: string | null, reasoning_content?: string | null, tool_calls?: { index: number, id?: string | undefined, function?: { name?: string | undefined, arguments?: string } }[] | null }, finish_reason?: string | null }} Choice
  * @typedef {{ state: string, numbers: string, requestId: string | null, isRecorded: boolean, hasFailed: boolean, isComplete: boolean }} End How an answer ended.
  * @typedef {End & { content: string, reasoning: string, calls: ToolCall[] }} KeptAnswer
  * @typedef {{ choices?: Choice[], usage?: Usage | null, error?: { message: string }, cost?: string | undefined, isLast?: boolean }} Frame A chunk of Chat Completions. `cost`: exact, in USD. `isLast`: the stream ends with it.
@@ -67,8 +67,12 @@ export class AnswerView {
     this.numbers = element('p', 'answer-numbers');
     this.root.append(element('h2', '', model.id), this.state, this.progress, this.reasoning);
     this.root.append(this.text.root, this.tools, this.numbers);
-    /** @type {ToolCall[]} */
-    this.calls = [];
+    // Both change many times in a second. The end of the answer is read out.
+    this.numbers.ariaLive = 'off';
+    this.state.ariaLive = 'off';
+    /** By the index that the model gives. @type {Map<number, ToolCall>} */
+    this.calls = new Map();
+    this.isCut = false;
     this.startedMs = performance.now();
     /** @type {number | null} */
     this.firstMs = null;
@@ -106,21 +110,25 @@ export class AnswerView {
     if (frame.error !== undefined) this.failure = frame.error.message;
     this.usage = frame.usage ?? this.usage;
     this.cost = frame.cost ?? this.cost;
-    for (const { delta } of frame.choices ?? []) if (delta !== undefined) this.#takeDelta(delta);
+    for (const { delta, finish_reason: reason } of frame.choices ?? []) {
+      if (delta !== undefined) this.#takeDelta(delta);
+      if (reason === 'length') this.isCut = true;
+    }
     this.showNumbers();
   }
 
   /** @param {NonNullable<Choice['delta']>} delta */
-  #takeDelta({ reasoning, reasoning_content: older, content, tool_calls: calls }) {
+  #takeDelta({ reasoning, reasoning_content: older, content, refusal, tool_calls: calls }) {
     const thought = reasoning ?? older ?? '';
-    const said = content ?? '';
+    const said = (content ?? '') + (refusal ?? '');
     if (thought !== '') {
       this.reasoning.hidden = false;
       this.reasoningText.append(thought);
     }
     if (said !== '') this.text.append(said);
     for (const call of calls ?? []) this.#takeCall(call);
-    if (this.firstMs === null && (thought !== '' || said !== '' || calls !== undefined)) this.#start();
+    if (calls?.length) this.#showCalls(false);
+    if (this.firstMs === null && (thought !== '' || said !== '' || calls?.length)) this.#start();
   }
 
   #start() {
@@ -131,11 +139,16 @@ export class AnswerView {
 
   /** @param {{ index: number, id?: string | undefined, function?: { name?: string | undefined, arguments?: string } }} delta */
   #takeCall({ index, id, function: called }) {
-    this.calls[index] ??= { id: id ?? `call-${index}`, type: 'function', function: { name: '', arguments: '' } };
-    const call = this.calls[index];
+    const call = this.calls.get(index) ?? { id: '', type: 'function', function: { name: '', arguments: '' } };
+    this.calls.set(index, call);
+    call.id = id ?? (call.id === '' ? `call-${index}` : call.id);
     call.function.name += called?.name ?? '';
     call.function.arguments += called?.arguments ?? '';
-    this.tools.replaceChildren(...this.calls.map(callView));
+  }
+
+  /** @param {boolean} isComplete */
+  #showCalls(isComplete) {
+    this.tools.replaceChildren(...[...this.calls.values()].map((call) => callView(call, isComplete)));
   }
 
   /**
@@ -150,7 +163,9 @@ export class AnswerView {
     const parts = [];
     const now = performance.now();
     if (this.firstMs !== null) parts.push(`first token after ${((this.firstMs - this.startedMs) / 1000).toFixed(2)} s`);
-    if (this.usage !== null) {
+    // Only the record knows what was generated and cached until an early end.
+    const isKnown = this.cost !== null || this.root.dataset['ended'] !== 'early';
+    if (this.usage !== null && isKnown) {
       const { prompt_tokens: input, completion_tokens: output } = this.usage;
       if (this.firstMs !== null && output > 1 && now > this.firstMs) {
         parts.push(`${speed((output - 1) / ((now - this.firstMs) / 1000))}`);
@@ -159,6 +174,7 @@ export class AnswerView {
       const cost = this.#cost();
       if (cost !== null) parts.push(this.root.dataset['ended'] === undefined ? `${cost} so far` : `cost ${cost}`);
     }
+    if (this.isCut) parts.push('cut at the limit of output tokens');
     this.numbers.textContent = parts.join(' · ');
   }
 
@@ -184,7 +200,7 @@ export class AnswerView {
       hasFailed: false,
       isComplete: false,
     };
-    const calls = this.calls.filter((call) => call !== undefined);
+    const calls = [...this.calls.values()];
     return { ...(this.ended ?? left), content: this.text.text, reasoning: this.reasoningText.textContent, calls };
   }
 
@@ -193,8 +209,7 @@ export class AnswerView {
     this.text.append(content);
     this.reasoning.hidden = reasoning === '';
     this.reasoningText.textContent = reasoning;
-    this.calls = calls;
-    this.tools.replaceChildren(...calls.map(callView));
+    this.calls = new Map(calls.entries());
     this.#showEnd(end);
   }
 
@@ -202,9 +217,12 @@ export class AnswerView {
   #showEnd(end) {
     this.ended = end;
     this.text.end();
+    this.#showCalls(end.isComplete);
     this.progress.hidden = true;
     this.root.dataset['ended'] = end.isComplete ? 'complete' : 'early';
-    this.state.textContent = end.state;
+    this.state.ariaLive = 'polite';
+    const isEmpty = end.isComplete && this.text.text === '' && this.calls.size === 0;
+    this.state.textContent = isEmpty ? 'The model returned no text.' : end.state;
     // An operator sees there why the engine failed.
     if (end.hasFailed && this.engines !== undefined)
       this.state.append(' ', linkTo(`${this.engines}${encodeURIComponent(this.model.id)}`, 'Engine failure details'));
@@ -249,13 +267,13 @@ function padded(decimal) {
 /** @param {number} tokens per second */
 const speed = (tokens) => `${tokens.toFixed(tokens < 100 ? 1 : 0)} tokens/s`;
 
-/** @param {ToolCall} call */
-function callView({ function: { name, arguments: given } }) {
+/** @param {ToolCall} call @param {boolean} isComplete */
+function callView({ function: { name, arguments: given } }, isComplete) {
   const block = element('div', 'tool-call');
   const args = element('pre', '', indented(given));
   args.tabIndex = 0;
-  const hint = element('p', 'hint', 'Your next message is sent as the result of this call.');
-  block.append(element('p', 'tool-name', `calls ${name}`), args, hint);
+  block.append(element('p', 'tool-name', `calls ${name}`), args);
+  if (isComplete) block.append(element('p', 'hint', 'Your next message is sent as the result of this call.'));
   return block;
 }
 

@@ -9,6 +9,9 @@ import { byId, codeBlock, element, onCtrlEnter } from './playground-dom.js';
 
 const shownNumbers = 4;
 
+/** Texts that are compared with each other. The table grows with their square. */
+const comparedMax = 20;
+
 /** @param {string} id */
 const textOf = (id) => byId(id, HTMLTextAreaElement).value;
 
@@ -39,7 +42,10 @@ const calls = {
     const show = (answer) => {
       const { data } = /** @type {{ data: { embedding: number[] }[] }} */ (answer);
       const vectors = data.map(({ embedding }) => embedding);
-      return [vectorTable(input, vectors), ...(vectors.length > 1 ? [similarityTable(vectors)] : [])];
+      return [
+        vectorTable(input, vectors),
+        ...(vectors.length > 1 ? [similarityTable(vectors.slice(0, comparedMax))] : []),
+      ];
     };
     return { path: 'embeddings', body: { model, input }, show };
   },

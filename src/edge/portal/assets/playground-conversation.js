@@ -93,7 +93,9 @@ export function messagesOf(exchanges, side) {
     messages.push(...heard(messages.at(-1), exchange.asked));
     const reply = exchange.replyOf(side);
     if (reply === undefined) continue;
-    const { content, calls } = reply;
+    // The arguments of a call that ended early are no JSON, so the call is not sent.
+    const { content } = reply;
+    const calls = reply.isComplete ? reply.calls : [];
     messages.push({ role: 'assistant', content, ...(calls.length > 0 && { tool_calls: calls }) });
   }
   return messages;

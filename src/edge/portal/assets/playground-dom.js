@@ -79,7 +79,8 @@ export function onCtrlEnter(within, run) {
  * @param {Element} shown
  */
 export async function copyText(button, text, shown) {
-  const label = button.textContent;
+  const label = button.dataset['label'] ?? button.textContent;
+  button.dataset['label'] = label;
   try {
     await navigator.clipboard.writeText(text);
     button.textContent = 'Copied';

@@ -31,6 +31,9 @@ async function color(pre) {
   pre.replaceChildren(...nodes);
 }
 
+/** The worker, unless the last one took too long. @type {Worker | null} */
+let idle = null;
+
 /**
  * @param {string} text
  * @param {string} language
@@ -38,16 +41,23 @@ async function color(pre) {
  */
 function divide(text, language) {
   return new Promise((resolve) => {
-    const worker = new Worker(new URL('playground-highlighter.js', import.meta.url), { type: 'module' });
+    const worker = idle ?? new Worker(new URL('playground-highlighter.js', import.meta.url), { type: 'module' });
+    idle = worker;
+    const heard = new AbortController();
     /** @param {readonly Piece[] | null} pieces */
     const end = (pieces) => {
       clearTimeout(timer);
-      worker.terminate();
+      heard.abort();
+      if (pieces === null) {
+        worker.terminate();
+        idle = null;
+      }
       resolve(pieces);
     };
     const timer = setTimeout(() => end(null), timeoutMs);
-    worker.addEventListener('message', ({ data }) => end(/** @type {readonly Piece[]} */ (data)));
-    worker.addEventListener('error', () => end(null));
+    const { signal } = heard;
+    worker.addEventListener('message', ({ data }) => end(/** @type {readonly Piece[]} */ (data)), { signal });
+    worker.addEventListener('error', () => end(null), { signal });
     worker.postMessage({ text, language });
   });
 }

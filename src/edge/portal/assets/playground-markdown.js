@@ -77,16 +77,17 @@ export class AnswerText {
 }
 
 /**
- * Returns the outermost blocks. The source of a block includes the number of link definitions, which change links
- * anywhere in the text.
+ * Returns the outermost blocks. The source of a block includes the link definitions, which change links anywhere in the
+ * text.
  * @param {string} text
  */
 function blocksOf(text) {
-  const lines = text.split('\n');
+  // The parser's lines end at these, too.
+  const lines = text.split(/\r\n?|\n/);
   /** @type {import('./markdown-it.js').Env} */
   const env = {};
   const all = parser.parse(text, env);
-  const definitions = Object.keys(env.references ?? {}).length;
+  const definitions = JSON.stringify(env.references ?? {});
   /** @type {{ source: string, tokens: Token[] }[]} */
   const blocks = [];
   let depth = 0;

@@ -78,7 +78,7 @@ function outputConfig({ reasoning_effort: effort, response_format: format }) {
 
 /**
  * @typedef {{ input_tokens?: number, output_tokens?: number, cache_read_input_tokens?: number | null, cache_creation_input_tokens?: number | null }} MessageUsage
- * @typedef {{ type: string, index?: number, message?: { usage?: MessageUsage }, usage?: MessageUsage, content_block?: { type: string, id?: string, name?: string }, delta?: { type?: string, text?: string, thinking?: string, partial_json?: string }, error?: { message: string } }} MessageEvent
+ * @typedef {{ type: string, index?: number, message?: { usage?: MessageUsage }, usage?: MessageUsage, content_block?: { type: string, id?: string, name?: string }, delta?: { type?: string, stop_reason?: string | null, text?: string, thinking?: string, partial_json?: string }, error?: { message: string } }} MessageEvent
  */
 
 /** @param {MessageUsage} usage @returns {Frame} */
@@ -133,7 +133,10 @@ export const messages = {
         case 'message_delta':
           // The end tells only what has changed since the start.
           usage = { ...usage, ...event.message?.usage, ...event.usage };
-          return usageChunk(usage);
+          return {
+            ...usageChunk(usage),
+            choices: [{ finish_reason: delta.stop_reason === 'max_tokens' ? 'length' : null }],
+          };
         case 'content_block_start':
           if (block?.type !== 'tool_use') return {};
           return callChunk(calls.push(at) - 1, { id: block.id, function: { name: block.name } });

@@ -8,6 +8,8 @@ import { byId } from './playground-dom.js';
  * @typedef {0 | 1} Side
  */
 
+const refreshMs = 2000;
+
 export class ModelChoice {
   /**
    * @param {HTMLFormElement} form
@@ -61,7 +63,9 @@ export class ModelChoice {
 
   /** Shows the current status of each model. The order stays, so that no list changes under the reader's hand. */
   async refresh() {
-    const answer = await fetch('/portal/playground/models', { headers: { accept: 'application/json' } });
+    const headers = { accept: 'application/json' };
+    // Answers wait for the statuses, but not for long.
+    const answer = await fetch('/portal/playground/models', { headers, signal: AbortSignal.timeout(refreshMs) });
     // A signed-out visitor is redirected to the sign-in page, which has no models.
     if (!answer.ok || answer.redirected) return;
     const { data } = /** @type {{ data: Model[] }} */ (await answer.json());

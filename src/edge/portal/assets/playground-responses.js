@@ -35,9 +35,12 @@ const flat = ({ function: declared, ...rest }) => ({ ...rest, ...declared });
 
 /**
  * @typedef {{ input_tokens: number, output_tokens: number, input_tokens_details?: { cached_tokens: number } }} ResponseUsage
- * @typedef {{ usage?: ResponseUsage | null, error?: { message: string } | null }} ResponseState
+ * @typedef {{ usage?: ResponseUsage | null, incomplete_details?: { reason?: string } | null, error?: { message: string } | null }} ResponseState
  * @typedef {{ type: string, delta?: string, output_index?: number, item?: { type: string, call_id?: string, name?: string }, response?: ResponseState, message?: string }} ResponseEvent
  */
+
+/** @param {ResponseState | undefined} response */
+const reasonOf = (response) => (response?.incomplete_details?.reason === 'max_output_tokens' ? 'length' : null);
 
 /** @param {ResponseState | undefined} response @returns {Frame} */
 function endOfResponse(response) {
@@ -92,8 +95,9 @@ export const responses = {
           return callChunk(calls.push(at) - 1, { id: item.call_id, function: { name: item.name } });
         case 'response.function_call_arguments.delta':
           return callChunk(calls.indexOf(at), { function: { arguments: delta } });
-        case 'response.completed':
         case 'response.incomplete':
+          return { ...endOfResponse(event.response), choices: [{ finish_reason: reasonOf(event.response) }] };
+        case 'response.completed':
         case 'response.failed':
           return endOfResponse(event.response);
         case 'error':

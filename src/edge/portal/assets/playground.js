@@ -78,7 +78,10 @@ class Playground {
     this.form.addEventListener('input', () => this.keepSoon());
     this.plain.addEventListener('change', () => this.showPlain());
     onCtrlEnter(this.prompt, () => this.ask());
-    byId('code', HTMLDetailsElement).addEventListener('toggle', () => void this.showCode());
+    byId('code', HTMLDetailsElement).addEventListener('toggle', ({ target }) => {
+      if (target instanceof HTMLDetailsElement && target.open)
+        this.showCode().catch((error) => this.showProblem(error));
+    });
     window.addEventListener('pagehide', () => this.keep());
     this.showImageField();
     if (location.hash !== '#calls') this.focusPrompt();
@@ -246,11 +249,7 @@ class Playground {
     try {
       await act(running.signal);
     } catch (error) {
-      this.problem.textContent = error instanceof Error ? error.message : String(error);
-      if (error instanceof SettingError) {
-        byId('settings', HTMLDetailsElement).open = true;
-        error.field.focus();
-      }
+      this.showProblem(error);
     } finally {
       this.running = null;
       this.setBusy(false);
@@ -258,8 +257,18 @@ class Playground {
     }
   }
 
+  /** @param {unknown} error */
+  showProblem(error) {
+    this.problem.textContent = error instanceof Error ? error.message : String(error);
+    if (!(error instanceof SettingError)) return;
+    byId('settings', HTMLDetailsElement).open = true;
+    error.field.focus();
+  }
+
   /** @param {boolean} isBusy */
   setBusy(isBusy) {
+    // A disabled button cannot keep the focus.
+    if (document.activeElement === (isBusy ? this.send : this.stop)) this.prompt.focus();
     this.send.disabled = isBusy;
     this.stop.disabled = !isBusy;
     this.form.ariaBusy = String(isBusy);
@@ -318,8 +327,19 @@ class Playground {
       clearInterval(look);
     }
     await this.models.refresh().catch(() => undefined);
-    const isRecorded = answer !== null && (answer.ok || answer.status >= 500);
+    // A request without a session, or of another one, does not reach the log.
+    const isRecorded = answer !== null && ![401, 403].includes(answer.status);
     view.end(problem, isRecorded);
+  }
+
+  /**
+   * Returns the messages of the last request, which an earlier visit of the page may have sent, or else of the next one.
+   * @param {Side} side
+   */
+  async lastMessages(side) {
+    const last = this.exchanges.at(-1)?.asked ?? (await this.asked());
+    const before = messagesOf(this.exchanges.slice(0, -1), side);
+    return [...before, ...heard(before.at(-1), last)];
   }
 
   /** @param {Sent} [sent] */
@@ -327,7 +347,7 @@ class Playground {
     const [first] = this.models.chosen();
     if (first === undefined) return;
     this.lastSent = sent ?? this.lastSent;
-    const { protocol, body } = this.lastSent ?? this.requestOf(first.model, heard(undefined, await this.asked()));
+    const { protocol, body } = this.lastSent ?? this.requestOf(first.model, await this.lastMessages(first.side));
     const snippets = Object.entries(protocol.snippets(this.form.dataset['origin'] ?? '', body));
     const list = byId('code-list', HTMLDivElement);
     list.replaceChildren(...snippets.map(([title, text], at) => snippetView(title, text, at === 0)));

@@ -7,7 +7,6 @@ import { type HttpContext, toAppError } from '#edge/http/http.ts';
 import { assets, page } from '#edge/portal/frame/frame.ts';
 import {
   area,
-  count,
   empty,
   headerOf,
   html,
@@ -167,8 +166,8 @@ function settings(): Html {
       ${area({ name: 'system', label: 'System prompt', value: '', rows: 2, placeholder: 'You are terse.' })}
       <div class="grid">
         ${numberField('temperature', 'Temperature', 'model default')} ${numberField('top-p', 'Top P', 'model default')}
-        ${numberField('max-tokens', 'Max output tokens', `for example ${count(4096)}`)}
-        ${numberField('seed', 'Seed', 'random')} ${effort()}
+        ${numberField('max-tokens', 'Max output tokens', 'for example 4096')} ${numberField('seed', 'Seed', 'random')}
+        ${effort()}
       </div>
       ${area({ name: 'stop-sequences', label: 'Stop sequences', value: '', rows: 2, placeholder: 'END', hint: 'One text on each line. The answer ends before any of them.' })}
       ${area({ name: 'schema', label: 'JSON schema', value: '', rows: 4, placeholder: '{"type": "object", "properties": {"city": {"type": "string"}}}', hint: 'The answer is JSON that follows this schema.' })}
