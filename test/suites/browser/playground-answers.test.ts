@@ -103,7 +103,8 @@ describe('the text of an answer', () => {
     await open('other');
     await answerWith({ choices: [{ delta: { content: '' }, finish_reason: 'stop' }] }, '[DONE]');
     await ask('Please');
-    await ended('complete').getByText('The model returned no text.').waitFor();
+    await ended('complete').waitFor();
+    expect(await answers().locator('.answer-state').textContent()).toBe('The model returned no text.');
     for (const protocol of ['', 'responses', 'messages']) {
       await open('other');
       await choose(protocol);
@@ -187,6 +188,16 @@ describe('the numbers of an answer', () => {
     await expect.poll(async () => (await page.request.get(address)).status()).toBe(200);
   });
 
+  it('are replaced by the status if a proxy rejects the request', async () => {
+    const { page } = person;
+    await open('other');
+    await page.route('**/portal/playground/chat', (route) => route.fulfill({ status: 502, body: '<html>' }));
+    await ask('Hello');
+    await ended('early').waitFor();
+    expect(await answers().locator('.answer-state').textContent()).toBe('The gateway returned HTTP 502.');
+    await page.unroute('**/portal/playground/chat');
+  });
+
   it('are not read out while they change', async () => {
     await open('slow');
     await ask('Talk');
@@ -224,7 +235,8 @@ describe('buttons of the playground', () => {
     const button = answers().locator('.answer-actions button');
     await button.click();
     await answers().getByRole('button', { name: 'Copied' }).click();
-    await answers().getByRole('button', { name: 'Copy answer' }).waitFor();
+    await expect.poll(() => button.textContent()).toBe('Copied');
+    await expect.poll(() => button.textContent(), { timeout: 10_000 }).toBe('Copy answer');
   });
 });
 

@@ -120,15 +120,16 @@ export class AnswerView {
   /** @param {NonNullable<Choice['delta']>} delta */
   #takeDelta({ reasoning, reasoning_content: older, content, refusal, tool_calls: calls }) {
     const thought = reasoning ?? older ?? '';
-    const said = (content ?? '') + (refusal ?? '');
+    const said = [content, refusal].join('');
+    const called = calls ?? [];
     if (thought !== '') {
       this.reasoning.hidden = false;
       this.reasoningText.append(thought);
     }
     if (said !== '') this.text.append(said);
-    for (const call of calls ?? []) this.#takeCall(call);
-    if (calls?.length) this.#showCalls(false);
-    if (this.firstMs === null && (thought !== '' || said !== '' || calls?.length)) this.#start();
+    for (const call of called) this.#takeCall(call);
+    if (called.length > 0) this.#showCalls(false);
+    if (this.firstMs === null && (thought !== '' || said !== '' || called.length > 0)) this.#start();
   }
 
   #start() {
@@ -310,7 +311,8 @@ async function* eventsOf(body) {
  */
 export async function readAnswer(answer, view, read) {
   if (!answer.ok || answer.body === null) {
-    const { error } = /** @type {Frame} */ (await answer.json());
+    // A proxy in front of the gateway answers with something else.
+    const { error } = /** @type {Frame} */ (await answer.json().catch(() => ({})));
     return error?.message ?? `The gateway returned HTTP ${answer.status}.`;
   }
   for await (const data of eventsOf(answer.body)) {
