@@ -42,10 +42,7 @@ const calls = {
     const show = (answer) => {
       const { data } = /** @type {{ data: { embedding: number[] }[] }} */ (answer);
       const vectors = data.map(({ embedding }) => embedding);
-      return [
-        vectorTable(input, vectors),
-        ...(vectors.length > 1 ? [similarityTable(vectors.slice(0, comparedMax))] : []),
-      ];
+      return [vectorTable(input, vectors), ...(vectors.length > 1 ? [similarityTable(vectors)] : [])];
     };
     return { path: 'embeddings', body: { model, input }, show };
   },
@@ -117,11 +114,13 @@ function vectorTable(texts, vectors) {
   return table('Vectors', ['Text', 'Length', 'First numbers'], rows);
 }
 
-/** @param {readonly (readonly number[])[]} vectors */
-function similarityTable(vectors) {
+/** @param {readonly (readonly number[])[]} all */
+function similarityTable(all) {
+  const vectors = all.slice(0, comparedMax);
+  const title = `Cosine similarity${all.length > comparedMax ? ` of the first ${comparedMax} texts` : ''}`;
   const names = vectors.map((_, at) => String(at + 1));
   const rows = vectors.map((one, at) => [names[at] ?? '', ...vectors.map((other) => cosine(one, other).toFixed(3))]);
-  return table('Cosine similarity', ['Text', ...names], rows);
+  return table(title, ['Text', ...names], rows);
 }
 
 /**
