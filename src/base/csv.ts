@@ -1,7 +1,7 @@
 /** A cell; null is an empty cell. */
 export type CsvCell = string | number | boolean | null;
 
-/** Matches most cells: they need no quotes, and no formula can begin in them. Without it, a large file takes twice as long. */
+/** Matches most cells: they need no quotes, and no formula can begin in them. The search for formulas takes longer. */
 const plain = /^[A-Za-z0-9][A-Za-z0-9 ._:/-]*$/;
 
 const decimal = /^-?\d+(?:\.\d+)?$/;

@@ -66,9 +66,11 @@ export function roundHalfAway(numerator: bigint, denominator: bigint): bigint {
   return numerator < 0n ? -rounded : rounded;
 }
 
-/** Rounds an amount to units of 10^-digits, from 0 to 20 digits. */
+/** Rounds an amount to units of 10^-digits. @throws RangeError for more than 20 digits */
 export function roundExact(exact: Exact, digits: number): bigint {
-  return roundHalfAway(exact, exactUnits[digits] ?? 1n);
+  const unit = exactUnits[digits];
+  if (unit === undefined) throw new RangeError(`amounts have no ${digits} decimal places`);
+  return roundHalfAway(exact, unit);
 }
 
 /** Formats exactly ten decimal places: "0.0005555556". */

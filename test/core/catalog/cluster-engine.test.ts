@@ -40,10 +40,13 @@ it.each(['chat', 'embedding'])('an engine of a run (%s) takes no fallback from t
   ]);
 });
 
-it.each([8000, '8000'])('the port %j is one', (port) => {
+it.each([8000, '8000'])('an engine of a run has the port %j', (port) => {
   expect(textOf({ ...engine, port }).problem).toBeNull();
 });
 
-it.each([true, [8000], '0x1f', '', 0, 65_536, 1.5, null, {}])('the port %j is none', (port) => {
-  expect(textOf({ ...engine, port }).problem).toContain('a port from 1 to 65535');
-});
+it.each([true, [8000], '0x1f', '', 0, 65_536, 1.5, null, {}])(
+  'an engine of a run is left out with the port %j',
+  (port) => {
+    expect(textOf({ ...engine, port }).problem).toContain('a port from 1 to 65535');
+  },
+);

@@ -41,7 +41,7 @@ export function clusterEngineText(declared: ClusterEngine): EngineText {
   const wanted = named ?? ownNode;
   const node = wanted === '' ? nodes[0] : nodes.find(({ name }) => name === wanted);
   if (node === undefined) {
-    const problem = wanted === '' ? 'the cluster has no nodes' : `the cluster has no node ${JSON.stringify(wanted)}`;
+    const problem = `the cluster has no node ${JSON.stringify(wanted)}`;
     return { file, text: '', env: {}, problem };
   }
   const host = node.address.includes(':') ? `[${node.address}]` : node.address;
